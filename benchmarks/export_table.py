@@ -26,8 +26,8 @@ from benchmarks._common import Timing, alternate, machine, table, versions
 from tests.exporting.making import export_onnx
 from tests.inference.making import store
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.exporting.quantization.quantize import Quantization
-from zoo.exporting.quantization.variants import QuantizationPlan, size_of
+from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
+from zoo.exporting.quantization.variants import size_of
 from zoo.exporting.report import OutputDifference
 from zoo.exporting.validate import difference
 from zoo.families.base import Family

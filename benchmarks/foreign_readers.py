@@ -45,8 +45,7 @@ from tests.exporting.making import export_onnx
 from zoo.checkpoint import load_checkpoint
 from zoo.conversion import convert
 from zoo.data.corpus_cache import SAMPLE
-from zoo.exporting.quantization.quantize import Quantization
-from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
 from zoo.hub.source import CheckpointDir
 from zoo.sentence_models import hub_pooling_files
 from zoo.sentence_models.pooling import Pooling

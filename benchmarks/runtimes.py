@@ -179,7 +179,7 @@ def zoo_sides(source: Path, threads: int) -> "Iterator[tuple[str, Embed]]":
     from zoo.conversion.cache import resolve_checkpoint
     from zoo.errors import ZooError
     from zoo.exporting.gate import export_model
-    from zoo.exporting.quantization.variants import QuantizationPlan
+    from zoo.exporting.quantization.plan import QuantizationPlan
     from zoo.exporting.session import open_session
     from zoo.exporting.targets import find_target
     from zoo.exporting.targets.base import ExportSettings

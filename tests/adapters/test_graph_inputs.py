@@ -85,7 +85,7 @@ def test_adapters_that_do_not_fit_are_refused(adapted: Adapted, tmp_path: Path) 
     kind, message = error_of([*arguments, "--adapter-inputs", "-o", tmp_path / "x"])
     assert kind is UsageError and "one graph does not take both" in message
     kind, message = error_of(["export", base, "--adapter-inputs", "-o", tmp_path / "x"])
-    assert kind is UsageError and "is of models with an adapter" in message
+    assert kind is UsageError and "needs a model with an adapter" in message
     options = ["--adapter", first, "--adapter-inputs", "-o", tmp_path / "x"]
     for more, reason in {
         ("--dtype", "float16"): "graphs in float32",

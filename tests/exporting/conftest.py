@@ -15,8 +15,7 @@ from tests.once import written_once
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.conversion import convert
 from zoo.exporting.graph.report import OnnxReport
-from zoo.exporting.quantization.quantize import Quantization
-from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
 from zoo.hub.source import CheckpointDir
 from zoo.sentence_models import hub_pooling_files
 from zoo.sentence_models.pooling import Pooling

@@ -16,8 +16,8 @@ from zoo.api import load
 from zoo.checkpoint import Checkpoint
 from zoo.exporting.gate import export_model
 from zoo.exporting.graph.report import OnnxReport
+from zoo.exporting.quantization.plan import QuantizationPlan
 from zoo.exporting.quantization.search import MixedPrecisionModel
-from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.targets.base import ExportSettings
 from zoo.exporting.targets.onnx import Onnx
 from zoo.exporting.targets.onnx.options import OnnxOptions

@@ -14,8 +14,8 @@ from tests.plugins.laying import find_again, lay_out
 from zoo.errors import UsageError, VerificationError
 from zoo.exporting.cache import _key, cached_graph
 from zoo.exporting.fastest import fastest_backend, save_speeds
-from zoo.exporting.quantization import variants
-from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.quantization import plan
+from zoo.exporting.quantization.plan import QuantizationPlan
 from zoo.plugins import get_family, loading
 
 __all__ = ["small_disk"]
@@ -61,7 +61,7 @@ def test_copies_that_lose_too_much_name_the_command_that_accepts_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(variants, "QuantizationPlan", partial(QuantizationPlan, max_drop=0.0))
+    monkeypatch.setattr(plan, "QuantizationPlan", partial(QuantizationPlan, max_drop=0.0))
     checkpoint = make_checkpoint(tmp_path / "model", num_layers=1)
     with pytest.raises(VerificationError) as caught:
         cached_graph(checkpoint, "int8")
@@ -74,7 +74,7 @@ def test_int4_is_exported_without_a_choice_of_the_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(variants, "QuantizationPlan", partial(QuantizationPlan, max_drop=0.9))
+    monkeypatch.setattr(plan, "QuantizationPlan", partial(QuantizationPlan, max_drop=0.9))
     folder = tmp_path / "model"
     make_checkpoint(folder, "causal-lm", family=get_family("gpt"), num_layers=1, hidden_size=32)
     model = zoo.load(folder, dtype="int4", threads=1)

@@ -14,7 +14,7 @@ from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.checkpoint.records import EvaluationRecord
 from zoo.conversion import convert
 from zoo.exporting.gate import export_model
-from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.quantization.plan import QuantizationPlan
 from zoo.exporting.targets import BUILT_IN, find_target
 from zoo.exporting.targets.base import ExportSettings
 from zoo.hub.source import CheckpointDir

@@ -20,11 +20,10 @@ from zoo.exporting.quantization.agreement import (
     agreement,
     make_samples,
     rank_correlation,
-    read_texts,
     summaries,
 )
-from zoo.exporting.quantization.quantize import Quantization
-from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
+from zoo.exporting.quantization.texts import read_texts
 from zoo.inference.ort.runtime import create_session
 from zoo.metrics.ranks import spearman
 

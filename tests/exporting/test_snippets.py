@@ -27,7 +27,7 @@ from tests.exporting.targets.test_onnx_snippets import PAIRS, generated, save_en
 from tests.inference.conftest import converted
 from zoo.checkpoint import Checkpoint
 from zoo.exporting.gate import export_model
-from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.quantization.plan import QuantizationPlan
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings
 

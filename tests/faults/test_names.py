@@ -148,7 +148,7 @@ def test_uploads_and_conversions_in_odd_places_succeed(scene: Path) -> None:
 @pytest.mark.parametrize("option", ["--calibration", "--eval"])
 def test_texts_of_an_export_are_files(option: str, scene: Path) -> None:
     from zoo.errors import SourceError
-    from zoo.exporting.quantization.agreement import read_texts
+    from zoo.exporting.quantization.texts import read_texts
 
     with pytest.raises(SourceError, match="fifo is not a regular file"):
         read_texts(Path("fifo"))

@@ -22,7 +22,7 @@ from zoo.conformance.family_checks import FamilyChecks
 from zoo.errors import VerificationError
 from zoo.exporting.graph.attention import transpose_keys
 from zoo.exporting.graph.fuse import fuse
-from zoo.exporting.graph.onnx_file import DEFAULT_OPSET
+from zoo.exporting.graph.opsets import DEFAULT_OPSET
 from zoo.exporting.graph.parts import with_cache
 from zoo.exporting.graph.trace import trace
 from zoo.families.base import Head

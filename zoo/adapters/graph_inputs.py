@@ -45,7 +45,7 @@ def check_adapters(
     adapters = []
     for checkpoint in checkpoints:
         if not isinstance(checkpoint, AdaptedCheckpoint) or len(checkpoint.adapters) != 1:
-            raise UsageError("--adapter-inputs is of models with an adapter", "give --adapter DIR")
+            raise UsageError("--adapter-inputs needs a model with an adapter", "give --adapter DIR")
         adapters.append(checkpoint.adapters[0])
     first_adapter = adapters[0]
     inputs = AdapterInputs.from_adapter(first_adapter, adapter_record(first_adapter))
@@ -65,7 +65,7 @@ def check_adapters(
         )
     if dtype != "float32":
         raise UsageError(
-            f"--adapter-inputs is of graphs in float32, not in {dtype}", "leave --dtype out"
+            f"--adapter-inputs makes graphs in float32, not in {dtype}", "leave --dtype out"
         )
     if generates:
         raise UsageError(

@@ -11,7 +11,7 @@ from zoo.io.paths import as_paths
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.exporting.quantization.variants import QuantizationPlan
+    from zoo.exporting.quantization.plan import QuantizationPlan
     from zoo.exporting.report import ExportReport
     from zoo.exporting.targets.base import ExportTarget
 
@@ -182,40 +182,35 @@ def export(
     check_tokenizer(checkpoint)
     if licence is not None:
         checkpoint = checkpoint.with_licence(licence)
-    from zoo.adapters.merge import as_whole_model
-    from zoo.exporting.gate import export_model  # imports torch
-    from zoo.exporting.targets.base import ExportSettings
+    from zoo.exporting.targets.base import ExportSettings, find_comparison_problem
 
-    settings: dict[str, Any] = {}
-    if keeps_adapters:
-        settings["adapters"] = adapted_checkpoints
-    else:
-        checkpoint = as_whole_model(checkpoint)
-    precision, *more_precisions = precisions
-    plan = _quantization_plan(
-        checkpoint,
-        target,
-        precisions,
-        max_drop,
-        as_path(eval, "file"),
-        text=text,
-        pair=pair,
-        label=label,
-    )
-    report = export_model(
-        target,
-        checkpoint,
-        output_path,
-        ExportSettings(
-            precision=precision,
-            more_precisions=tuple(more_precisions),
-            quantization=plan,
-            force=force,
-            unverified=unverified,
-            allow_tokenizer_differences=allow_tokenizer_differences,
-            **settings,
+    settings = ExportSettings(
+        precision=precisions[0],
+        more_precisions=precisions[1:],
+        quantization=_quantization_plan(
+            checkpoint,
+            target,
+            precisions,
+            max_drop,
+            as_path(eval, "file"),
+            text=text,
+            pair=pair,
+            label=label,
         ),
+        force=force,
+        unverified=unverified,
+        allow_tokenizer_differences=allow_tokenizer_differences,
+        adapters=adapted_checkpoints if keeps_adapters else (),
     )
+    # These come before torch is imported.
+    target.require_held(checkpoint, settings)
+    find_comparison_problem(target, checkpoint, unverified=unverified)
+    from zoo.adapters.merge import as_whole_model
+    from zoo.exporting.gate import export_model
+
+    if not keeps_adapters:
+        checkpoint = as_whole_model(checkpoint)
+    report = export_model(target, checkpoint, output_path, settings)
     return Export(output_path, report)
 
 
@@ -306,7 +301,7 @@ def _quantization_plan(
     **columns: str | None,
 ) -> "QuantizationPlan | None":
     """Return how quantized models are compared, or ``None`` for none."""
-    from zoo.exporting.quantization.variants import QuantizationPlan
+    from zoo.exporting.quantization.plan import QuantizationPlan
     from zoo.exporting.targets.base import unused_option
     from zoo.tasks.metric import task_metric
 
@@ -327,7 +322,9 @@ def _quantization_plan(
         raise UsageError(f"{flag} names a column of a table", "give --eval a file such as dev.tsv")
     if max_drop is None:
         max_drop = target.precisions[quantized[0]].max_drop
-    return QuantizationPlan(max_drop=max_drop, eval_file=eval_data, metric=metric)
+    plan = QuantizationPlan(max_drop=max_drop, eval_file=eval_data, metric=metric)
+    plan.check_texts(checkpoint)
+    return plan
 
 
 def _quantizing_options(target: "ExportTarget") -> str:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import VerificationError
 from zoo.exporting.card import export_card, runtime_facts
 from zoo.exporting.layout import unreadable_elsewhere, write_hub_files
 from zoo.exporting.quantization.agreement import (
@@ -24,13 +24,13 @@ from zoo.exporting.quantization.agreement import (
     TextBatch,
     agreement,
     make_samples,
-    read_texts,
     require_different_scores,
     summaries,
-    why_no_texts,
 )
+from zoo.exporting.quantization.plan import QuantizationPlan
 from zoo.exporting.quantization.search import DropError, select_quantized_layers
-from zoo.exporting.quantization.variants import QUICK_BATCHES, QuantizationPlan
+from zoo.exporting.quantization.texts import read_texts, why_no_texts
+from zoo.exporting.quantization.variants import QUICK_BATCHES
 from zoo.exporting.ranking import ranking_agreement
 from zoo.exporting.report import (
     Agreement,
@@ -39,7 +39,13 @@ from zoo.exporting.report import (
     ShapeCheck,
     TokenizerAgreement,
 )
-from zoo.exporting.targets.base import TOKEN_TYPES, ExportSettings, ExportTarget, WrittenModel
+from zoo.exporting.targets.base import (
+    TOKEN_TYPES,
+    ExportSettings,
+    ExportTarget,
+    WrittenModel,
+    find_comparison_problem,
+)
 from zoo.exporting.targets.generated import GeneratedSequences
 from zoo.exporting.validate import (
     ReferenceBatch,
@@ -125,34 +131,6 @@ def export_model(
             written.add_variants(staging, report, settings)
             _publish(target, written, staging, report)
     return report
-
-
-def find_comparison_problem(
-    target: ExportTarget, checkpoint: Checkpoint, *, unverified: bool
-) -> str | None:
-    """Return why a runtime cannot run a model here; ``None`` if it can.
-
-    Raises:
-        UsageError: the package that writes the files is not installed, or the runtime cannot run
-            the model and ``unverified`` does not accept it.
-    """
-    missing_package = target.writer_problem()
-    if missing_package is not None:
-        raise UsageError(f"{target.title} is not available: {missing_package}", target.install)
-    problem = target.model_problem(checkpoint.family, checkpoint.config, checkpoint.head_name)
-    if problem is not None and not unverified:
-        raise UsageError(
-            f"{target.title} cannot be compared with torch: {problem}",
-            "add --unverified to write the model all the same",
-        )
-    if problem is None:
-        problem = target.runtime_problem()
-    if problem is not None and not unverified:
-        raise UsageError(
-            f"{target.title} is not available, so nothing can be compared with torch: {problem}",
-            f"{target.runtime_install()}, or add --unverified",
-        )
-    return problem
 
 
 def _compare(

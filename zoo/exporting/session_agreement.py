@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from zoo.exporting.quantization.agreement import (
-    TextBatch,
-    agreement,
-    make_samples,
-    read_texts,
-    summaries,
-    why_no_texts,
-)
+from zoo.exporting.quantization.agreement import TextBatch, agreement, make_samples, summaries
+from zoo.exporting.quantization.texts import read_texts, why_no_texts
 from zoo.exporting.report import Agreement
 from zoo.families.onnx import EMBEDDING
 from zoo.inference import BACKENDS, load_session

@@ -13,7 +13,7 @@ from tests.inference.generation.making import CONFIGS as T5_CONFIGS
 from tests.inference.making import make_checkpoint, store
 from tests.once import written_once
 from zoo.checkpoint import Checkpoint
-from zoo.exporting.graph.onnx_file import DEFAULT_OPSET
+from zoo.exporting.graph.opsets import DEFAULT_OPSET
 from zoo.exporting.graph.parts import GraphToTrace, with_cache
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.generation.decoder import pad

@@ -12,7 +12,7 @@ from tests.exporting.making import export_onnx
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import load_checkpoint
 from zoo.exporting.graph.fuse import fuse, fused_operators, order_gelu
-from zoo.exporting.graph.onnx_file import DEFAULT_OPSET
+from zoo.exporting.graph.opsets import DEFAULT_OPSET
 from zoo.exporting.graph.trace import trace
 from zoo.inference.exported import check_files
 

@@ -9,9 +9,8 @@ from tests.exporting.conftest import with_tokenizer
 from tests.exporting.making import export_onnx
 from tests.inference.making import make_checkpoint
 from zoo.errors import UsageError
-from zoo.exporting.quantization.agreement import MAX_TEXTS, read_texts, why_no_texts
-from zoo.exporting.quantization.quantize import Quantization
-from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
+from zoo.exporting.quantization.texts import MAX_TEXTS, read_texts, why_no_texts
 from zoo.plugins import get_family
 
 

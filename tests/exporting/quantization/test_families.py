@@ -17,8 +17,8 @@ from tests.exporting.graph.making import batch, made
 from tests.exporting.making import export_onnx
 from tests.inference.making import make_checkpoint, store
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.exporting.quantization.quantize import Quantization, quantizable, quantize
-from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
+from zoo.exporting.quantization.quantize import quantizable, quantize
 from zoo.families.random_inputs import axis_lengths, random_inputs
 from zoo.inference import Session, load_session
 from zoo.inference.generation.config import GenerationConfig

@@ -12,9 +12,8 @@ from tests.inference.making import write_manifest
 from zoo.checkpoint import WEIGHTS, load_checkpoint, load_text_tokenizer
 from zoo.errors import NonFiniteError, VerificationError
 from zoo.exporting.quantization.agreement import Summary, agreement
-from zoo.exporting.quantization.quantize import Quantization
+from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
 from zoo.exporting.quantization.search import DropError, select_quantized_layers
-from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.report import Agreement
 from zoo.families.onnx import OnnxSpec
 

@@ -26,9 +26,9 @@ from zoo.exporting.quantization.agreement import (
     require_different_scores,
     summaries,
 )
-from zoo.exporting.quantization.quantize import Quantization, quantizable, quantize
+from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
+from zoo.exporting.quantization.quantize import quantizable, quantize
 from zoo.exporting.quantization.search import select_quantized_layers
-from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.report import Agreement
 from zoo.inference import load_session
 from zoo.inference.generation.config import GenerationConfig

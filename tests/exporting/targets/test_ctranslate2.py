@@ -12,8 +12,8 @@ from tests.exporting.targets.conftest import Small
 from zoo.checkpoint import load_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.exporting.gate import export_model
+from zoo.exporting.quantization.plan import QuantizationPlan
 from zoo.exporting.quantization.search import DropError
-from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.session import open_session
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings

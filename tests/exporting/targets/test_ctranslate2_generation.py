@@ -18,7 +18,7 @@ from zoo.cli import cli
 from zoo.conversion import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.exporting.gate import export_model
-from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.quantization.plan import QuantizationPlan
 from zoo.exporting.session import open_session
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings

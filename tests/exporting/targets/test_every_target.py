@@ -23,8 +23,8 @@ from zoo.cli import cli
 from zoo.cli.parameter_types import TargetChoice
 from zoo.errors import UsageError, VerificationError
 from zoo.exporting.gate import export_model
+from zoo.exporting.quantization.plan import QuantizationPlan
 from zoo.exporting.quantization.search import DropError
-from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.session import open_session
 from zoo.exporting.targets import BUILT_IN, find_target
 from zoo.exporting.targets.base import ExportSettings, ExportTarget, Precision

@@ -32,8 +32,7 @@ from tests.exporting.targets.conftest import Small, small
 from tests.inference.conftest import converted, packaged
 from tests.tasks.sentence_embedding.making import save
 from zoo.checkpoint import Checkpoint
-from zoo.exporting.quantization.quantize import Quantization
-from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
 
 __all__ = ["hub_checkpoint", "javascript", "old_python", "packaged", "small"]
 PROMPTS = {"query": "b a ", "passage": "d c "}

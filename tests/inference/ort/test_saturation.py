@@ -7,7 +7,8 @@ import numpy as np
 import onnx
 import pytest
 
-from zoo.exporting.quantization.quantize import Quantization, quantize
+from zoo.exporting.quantization.plan import Quantization
+from zoo.exporting.quantization.quantize import quantize
 from zoo.inference.ort.runtime import create_session, run_graph
 from zoo.inference.ort.saturation import saturates
 

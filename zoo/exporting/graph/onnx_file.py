@@ -3,51 +3,20 @@
 import ast
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 import onnxruntime
 
 from zoo.checkpoint import DATA
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import VerificationError
+from zoo.exporting.graph.opsets import OPSETS, latest_release
 from zoo.families.onnx import LOGITS, OnnxSpec, axis_sum
 from zoo.inference.graph_scan import CONTRIB
 
-
-class Versions(NamedTuple):
-    """IR version and ONNX Runtime release for an operator set."""
-
-    ir: int  # oldest IR version that supports it
-    onnxruntime: str  # first release of ONNX Runtime that runs it
-
-
-# Tested: the graph of an encoder runs in that release and not in the one before it (1.15 is the
-# oldest release tested). Opset 23 has an attention operator; its kernel in onnxruntime 1.31
-# rejects a mask that is broadcast over queries.
-OPSETS = {
-    18: Versions(8, "1.15"),
-    19: Versions(9, "1.16"),
-    20: Versions(9, "1.17"),
-    21: Versions(10, "1.18"),
-    22: Versions(10, "1.21"),
-}
-# Dtypes of graphs that older releases do not run: they have no float16 layer norm on CPUs, and no
-# products of 4-bit weights with the inputs that are written here. Tested likewise.
-SINCE = {"float16": "1.17", "int4": "1.17"}
-# The opset of the exporter's own operators, and the fastest in onnxruntime 1.31.
-DEFAULT_OPSET = 18
 SCOPES = "pkg.torch.onnx.name_scopes"  # metadata of a node: the modules that it is of, as a list
 EXTERNAL_OVER = 1 << 30  # bytes of weights; a protobuf ends at 2 GiB
-
-
-def check_opset(opset: int | None) -> int:
-    """Return the operator set version to export."""
-    if opset is None:
-        return DEFAULT_OPSET
-    if opset not in OPSETS:
-        raise UsageError(f"opset {opset} is not supported", f"give {min(OPSETS)} to {max(OPSETS)}")
-    return opset
 
 
 def min_onnxruntime(opset: int, dtype: str, *, fused: bool = False) -> str:
@@ -56,12 +25,6 @@ def min_onnxruntime(opset: int, dtype: str, *, fused: bool = False) -> str:
     if fused:
         return ".".join(onnxruntime.__version__.split(".")[:2])
     return latest_release(OPSETS[opset].onnxruntime, dtype)
-
-
-def latest_release(release: str, dtype: str) -> str:
-    """Return the later one of a release and the first that runs graphs in a dtype."""
-    releases = (release, SINCE.get(dtype, release))
-    return max(releases, key=lambda version: [int(part) for part in version.split(".")])
 
 
 def write_graph(model: ir.Model, path: Path, opset: int, external_over: int) -> str | None:

@@ -7,17 +7,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.checkpoint import Checkpoint
-from zoo.errors import UsageError
+from zoo.exporting.graph.pooled_spec import require_modules
 from zoo.families.onnx import OnnxSpec
 from zoo.inference.load_model import load_model
-from zoo.sentence_models.modules import SENTENCE_VECTOR, TOKENS
+from zoo.sentence_models.modules import SENTENCE_VECTOR
 from zoo.sentence_models.torch_modules import SentenceModules, load_modules
 
 if TYPE_CHECKING:
-    from zoo.sentence_models.pooling import Pooling
+    pass
 
 POOLED = "onnx/model_pooled.onnx"
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class PooledModel(nn.Module):
@@ -58,53 +57,6 @@ class PooledModel(nn.Module):
             vectors = features[SENTENCE_VECTOR][:, : self.dim]
             features[SENTENCE_VECTOR] = F.normalize(vectors, dim=-1) if self.scaled else vectors
         return {name: features[name] for name in self.names}
-
-
-def require_modules(checkpoint: Checkpoint, dim: int | None) -> "Pooling":
-    """Return the modules of a sentence encoder that a graph can hold."""
-    pooling = checkpoint.model.pooling
-    path = checkpoint.path
-    if pooling is None or pooling.output not in checkpoint.head.outputs:
-        raise UsageError(
-            f"{path} does not say how it makes embeddings",
-            "convert it with its files of sentence-transformers, or leave --pooled out"
-            if checkpoint.head_name == "none"
-            else f"it has the head {checkpoint.head_name}, whose graph is the plain one: leave "
-            "--pooled out",
-        )
-    spec = checkpoint.onnx_spec
-    if unknown := [name for name in spec.inputs if name not in INPUTS]:
-        raise UsageError(f"{path} reads {unknown[0]}, not tokens", "leave --pooled out")
-    if not pooling.pools_prompt and any(pooling.prompts.values()):
-        raise UsageError(
-            f"{path} does not pool the tokens of its prompts, whose number a graph does not know",
-            "leave --pooled out",
-        )
-    found = pooling.features(pooling.input_width(checkpoint.config))
-    if dim is not None and SENTENCE_VECTOR not in found:
-        raise UsageError(f"{path} has no vector of a text to cut", "leave --dim out")
-    if dim is not None and pooling.model_type == "SparseEncoder":
-        raise UsageError(f"{path} has weights of words, which are not cut", "leave --dim out")
-    if dim is not None and dim > found[SENTENCE_VECTOR].width:
-        raise UsageError(
-            f"embeddings cannot be cut at {dim} numbers",
-            f"the model's embeddings have {found[SENTENCE_VECTOR].width}",
-        )
-    return pooling
-
-
-def pooled_spec(checkpoint: Checkpoint, dim: int | None) -> OnnxSpec:
-    """Return the inputs and outputs of the graph."""
-    pooling = require_modules(checkpoint, dim)
-    spec = checkpoint.onnx_spec
-    found = pooling.features(pooling.input_width(checkpoint.config))
-    outputs: dict[str, tuple[str | int, ...]] = {}
-    if pooling.model_type != "SparseEncoder":  # whose tokens have a logit for each word
-        outputs[TOKENS] = ("batch", "tokens", found[TOKENS].width)
-    if SENTENCE_VECTOR in found:
-        cut = dim or pooling.truncate_dim or found[SENTENCE_VECTOR].width
-        outputs[SENTENCE_VECTOR] = ("batch", min(cut, found[SENTENCE_VECTOR].width))
-    return OnnxSpec(spec.inputs, outputs, spec.limits, spec.minimums, spec.tolerance)
 
 
 def pooled_model(

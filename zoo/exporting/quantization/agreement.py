@@ -3,26 +3,22 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
-from zoo.data.corpus_cache import SAMPLE
 from zoo.errors import NonFiniteError, UsageError
+from zoo.exporting.quantization.texts import why_no_texts
 from zoo.exporting.report import Agreement, at_least_0
 from zoo.exporting.validate import UNLIMITED, batches
 from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.processing.batching import collate, plan_batches
-from zoo.inference.processing.inputs import read_records
 from zoo.inference.processing.numbers import log_softmax
 from zoo.inference.processing.similarity import LATE_INTERACTION, max_sim, similarity_matrix
 from zoo.inference.validate_inputs import with_defaults
-from zoo.io.files import open_regular
 from zoo.io.progress import progress
 from zoo.metrics.classification import accuracy
 from zoo.metrics.likelihood import finite_perplexity
@@ -37,8 +33,6 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, NDArray[Any]]
 Run = Callable[[Arrays], dict[str, NDArray[Any]]]
 TARGET = "decoder_input_ids"
-TEXTS_PER_BOOK = 4
-MAX_TEXTS = 256
 MAX_TOKENS = 128  # of a text
 # One token in seven is masked for masked language models, about 15 %.
 MASK_EVERY = 7
@@ -70,26 +64,6 @@ class Summary:
     finite: bool = True
     # (tokens, width) of each text, of models of late interaction
     token_vectors: tuple[NDArray[np.float64], ...] = ()
-
-
-def read_texts(file: Path | None) -> list[str]:
-    """Return the first lines of a file that are not blank, or a sample of the package's books."""
-    if file is None:
-        sample: list[str] = []
-        for book in sorted(SAMPLE.glob("*.txt")):
-            lines = [line for line in book.read_text("utf-8").splitlines() if 80 < len(line) < 500]
-            step = max(1, len(lines) // TEXTS_PER_BOOK)
-            sample += lines[::step][:TEXTS_PER_BOOK]
-        return sample
-    if not file.exists():
-        raise UsageError(f"cannot read {file}: there is no such file")
-    open_regular(file).close()  # a pipe could not be read several times
-    records = read_records((), str(file), file_format="text")
-    texts = (record.text for record in records if record.text.strip())
-    first_texts = list(islice(texts, MAX_TEXTS))
-    if not first_texts:
-        raise UsageError(f"{file} has no texts", "give a file with one text a line")
-    return first_texts
 
 
 def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[TextBatch]:
@@ -128,17 +102,6 @@ def _random_samples(checkpoint: Checkpoint) -> list[TextBatch]:
             mask = np.ones_like(next(iter(arrays.values())))
         samples.append(TextBatch(arrays, mask.reshape(len(lengths), -1) == 1))
     return samples
-
-
-def why_no_texts(checkpoint: Checkpoint) -> str | None:
-    """Return why a model is compared on random tokens and not on texts; ``None`` if it is not."""
-    spec = checkpoint.onnx_spec
-    if any("choices" in axes for axes in spec.inputs.values()):
-        return f"the head {checkpoint.head_name} reads several texts a row"
-    built_in = checkpoint.family.text_tokenizer(checkpoint.config)
-    if built_in is None and checkpoint.model.tokenizer is None:
-        return f"{checkpoint.name} has no tokenizer"
-    return None
 
 
 def _with_targets(

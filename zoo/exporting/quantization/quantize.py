@@ -1,7 +1,6 @@
 """Quantized copies of graphs: int8 products, dynamic or static, int4 products, and int8 tables."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +11,13 @@ from numpy.typing import NDArray
 from zoo.checkpoint import DATA
 from zoo.exporting.graph.trace import silence
 from zoo.exporting.quantization.fold import load_folded
+from zoo.exporting.quantization.plan import Quantization
 from zoo.io.limits import MAX_ONNX_FOLDED_BYTES
 from zoo.io.scratch import scratch_directory
 
 Inputs = Mapping[str, NDArray[Any]]
-BLOCK_SIZES = (32, 64, 128)
 TABLE_SUFFIX = ".int8"  # of the name of a table
 MIN_TABLE_SIZE = 1 << 10  # number of elements; smaller tables save nothing
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """Scheme of quantization."""
-
-    dtype: str  # ``int8`` or ``int4``
-    # int8: whether calibration texts give the scales of activations; else each run computes them
-    static: bool = False
-    block_size: int = BLOCK_SIZES[0]  # number of weights that share a scale, of int4
-
-    @property
-    def name(self) -> str:
-        """Name of the method in reports."""
-        if self.dtype == "int4":
-            return f"block {self.block_size}"
-        return "static" if self.static else "dynamic"
 
 
 def quantizable(graph: Path) -> list[str]:

@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from zoo.checkpoint import DATA, Checkpoint, variant_file
-from zoo.errors import NonFiniteError, UsageError
-from zoo.exporting.graph.onnx_file import latest_release
+from zoo.errors import NonFiniteError
+from zoo.exporting.graph.opsets import latest_release
 from zoo.exporting.graph.report import OnnxReport, QuantizedGraphs
 from zoo.exporting.quantization.agreement import (
     Summary,
@@ -20,13 +20,13 @@ from zoo.exporting.quantization.agreement import (
     embedding_agreement,
     embedding_summary,
     make_samples,
-    read_texts,
     require_different_scores,
     summaries,
-    why_no_texts,
 )
-from zoo.exporting.quantization.quantize import Quantization, quantizable, quantize
+from zoo.exporting.quantization.plan import GateMetric, Quantization, QuantizationPlan
+from zoo.exporting.quantization.quantize import quantizable, quantize
 from zoo.exporting.quantization.search import MixedPrecisionModel, select_quantized_layers
+from zoo.exporting.quantization.texts import read_texts, why_no_texts
 from zoo.exporting.report import Agreement
 from zoo.families.onnx import OnnxSpec
 from zoo.inference.ort.runtime import create_session, run_graph
@@ -39,76 +39,13 @@ if TYPE_CHECKING:
     from zoo.sentence_models.module_weights import ModuleWeights
     from zoo.sentence_models.pooling import Pooling
 
-MAX_DROP = 0.01
 # texts and labelled samples by which layers are ordered, in batches and in number
 QUICK_BATCHES = 4
 QUICK_SAMPLES = 256
-# What to do without a file of texts, for models that read none.
-REMEDY = {
-    "--calibration": "--int8 without static computes the scales in each run",
-    "--eval": "leave it out, and rows of random tokens are compared",
-}
 
 
 Compare = Callable[[Sequence[Path]], Agreement]  # of the files of quantized copies
 GraphLayer = tuple[str, str]  # file of the graph and name of the node
-
-
-class GateMetric(Protocol):
-    """A metric on labelled data; higher is better."""
-
-    def measure(self, session: Session, limit: int | None = None) -> tuple[str, float]:
-        """Return name and value; see ``zoo.tasks.metric.TaskMetric``."""
-
-
-@dataclass(frozen=True)
-class QuantizationPlan:
-    """Quantized copies to write, and the texts that they are measured on."""
-
-    # how the weights of ONNX graphs are quantized, one for each copy
-    methods: Sequence[Quantization] = ()
-    max_drop: float = MAX_DROP  # largest accepted drop, see ``Agreement.drop``
-    # texts of the comparison, one a line; by default from the books of the package
-    eval_file: Path | None = None
-    calibration_file: Path | None = None  # texts for static scales, one a line
-    # metric on labelled data that is compared in place of the texts' agreement
-    metric: GateMetric | None = None
-
-    def check(self, checkpoint: Checkpoint, dtype: str, cache: bool | None) -> None:
-        """Check that the copies are possible for a model."""
-        generates = checkpoint.head.has_cache and cache is not False
-        for method in self.methods:
-            if dtype != "float32":
-                raise UsageError(
-                    f"{method.dtype} copies are made of a graph in float32, not {dtype}",
-                    "leave --dtype out",
-                )
-            if method.dtype == "int4" and checkpoint.head.has_cache and not generates:
-                raise UsageError(
-                    "int4 is for graphs with a key-value cache", "leave --no-cache out"
-                )
-            if method.dtype == "int4" and not generates:
-                raise UsageError(
-                    "int4 is for models that generate text with a key-value cache, and the head "
-                    f"{checkpoint.head_name} does not",
-                    "--int8 quantizes it",
-                )
-            if method.static and generates:
-                raise UsageError(
-                    "static scales are for graphs without a key-value cache",
-                    "--int8 without static computes them in each run",
-                )
-            if method.static and self.calibration_file is None:
-                raise UsageError("static scales need texts", "give --calibration FILE")
-        without_texts = why_no_texts(checkpoint)
-        files = {"--calibration": self.calibration_file, "--eval": self.eval_file}
-        for option, file in files.items():
-            if file is not None and without_texts is not None:
-                raise UsageError(
-                    f"{option} {file} cannot be read as tokens: {without_texts}", REMEDY[option]
-                )
-            if file is not None:
-                read_texts(file)
 
 
 def _modules(checkpoint: Checkpoint) -> "tuple[Pooling | None, ModuleWeights]":

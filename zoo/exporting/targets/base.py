@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.conversion.usage import Snippet
     from zoo.exporting.card import CardFacts
+    from zoo.exporting.quantization.plan import QuantizationPlan
     from zoo.exporting.quantization.search import MixedPrecisionModel
-    from zoo.exporting.quantization.variants import QuantizationPlan
     from zoo.families.base import Family
     from zoo.inference.session import Arrays, Session
     from zoo.sentence_models.pooling import Pooling
@@ -434,6 +434,34 @@ class ExportTarget(ABC):
             snippets; those without lines are left out.
         """
         return ()
+
+
+def find_comparison_problem(
+    target: ExportTarget, checkpoint: "Checkpoint", *, unverified: bool
+) -> str | None:
+    """Return why a runtime cannot run a model here; ``None`` if it can.
+
+    Raises:
+        UsageError: the package that writes the files is not installed, or the runtime cannot run
+            the model and ``unverified`` does not accept it.
+    """
+    missing_package = target.writer_problem()
+    if missing_package is not None:
+        raise UsageError(f"{target.title} is not available: {missing_package}", target.install)
+    problem = target.model_problem(checkpoint.family, checkpoint.config, checkpoint.head_name)
+    if problem is not None and not unverified:
+        raise UsageError(
+            f"{target.title} cannot be compared with torch: {problem}",
+            "add --unverified to write the model all the same",
+        )
+    if problem is None:
+        problem = target.runtime_problem()
+    if problem is not None and not unverified:
+        raise UsageError(
+            f"{target.title} is not available, so nothing can be compared with torch: {problem}",
+            f"{target.runtime_install()}, or add --unverified",
+        )
+    return problem
 
 
 def unused_option(option: str, ways: str) -> UsageError:

@@ -8,7 +8,8 @@ import numpy as np
 
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.errors import VerificationError
-from zoo.exporting.quantization.agreement import TARGET, TextBatch, why_no_texts
+from zoo.exporting.quantization.agreement import TARGET, TextBatch
+from zoo.exporting.quantization.texts import why_no_texts
 from zoo.exporting.report import GenerationAgreement
 from zoo.families.base import DECODER_TOKENS
 from zoo.families.onnx import LOGITS

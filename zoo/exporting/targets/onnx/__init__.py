@@ -19,8 +19,7 @@ from zoo.version import package_version
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.exporting.quantization.quantize import Quantization
-    from zoo.exporting.quantization.variants import QuantizationPlan
+    from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
     from zoo.exporting.targets.onnx.variants import WrittenGraphs
     from zoo.families.base import Family
     from zoo.inference.session import Session
@@ -84,7 +83,7 @@ class Onnx(ExportTarget):
 
     @override
     def check_model(self, checkpoint: "Checkpoint", settings: ExportSettings) -> None:
-        from zoo.exporting.targets.onnx.variants import check_variants
+        from zoo.exporting.targets.onnx.checks import check_variants
 
         dtype = self.resolve_precisions(settings.precisions)[0]
         plan = self.quantization_plan(settings)
@@ -124,7 +123,7 @@ class Onnx(ExportTarget):
         """Return how the quantized copies are made and compared; ``None`` for none."""
         from dataclasses import replace
 
-        from zoo.exporting.quantization.variants import QuantizationPlan
+        from zoo.exporting.quantization.plan import QuantizationPlan
 
         _, *copies = self.resolve_precisions(settings.precisions)
         if self.options.block_size is not None and INT4 not in copies:
@@ -140,7 +139,7 @@ class Onnx(ExportTarget):
 
     def _method(self, dtype: str) -> "Quantization":
         """Return how weights are quantized."""
-        from zoo.exporting.quantization.quantize import BLOCK_SIZES, Quantization
+        from zoo.exporting.quantization.plan import BLOCK_SIZES, Quantization
 
         if dtype == INT8:
             return Quantization(INT8, static=self.options.int8 == "static")

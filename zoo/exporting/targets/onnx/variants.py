@@ -9,23 +9,20 @@ import torch
 from zoo.adapters.graph_inputs import (
     adapter_arrays,
     adapter_names,
-    check_adapters,
     write_adapters,
 )
 from zoo.checkpoint import DATA, Checkpoint
-from zoo.errors import UsageError
-from zoo.exporting.graph.onnx_file import check_graph, check_opset
-from zoo.exporting.graph.pooled import pooled_model, pooled_spec, require_modules
+from zoo.exporting.graph.onnx_file import check_graph
+from zoo.exporting.graph.pooled import pooled_model
+from zoo.exporting.graph.pooled_spec import pooled_spec
 from zoo.exporting.graph.report import OnnxReport, PooledGraph
 from zoo.exporting.graph.write import example_shape, write_pooled
-from zoo.exporting.quantization.variants import (
-    QuantizationPlan,
-    write_quantized,
-    write_quantized_pooled,
-)
+from zoo.exporting.quantization.plan import QuantizationPlan
+from zoo.exporting.quantization.variants import write_quantized, write_quantized_pooled
 from zoo.exporting.report import ExportReport, ShapeCheck
 from zoo.exporting.targets.base import WrittenModel
 from zoo.exporting.targets.onnx.card import onnx_facts
+from zoo.exporting.targets.onnx.checks import check_adapter_inputs
 from zoo.exporting.targets.onnx.session import cached_runs
 from zoo.exporting.validate import compare, require_equal, run_reference, worst
 from zoo.inference.load_model import load_model
@@ -33,7 +30,6 @@ from zoo.inference.ort.session import GraphSession
 from zoo.overrides import override
 
 if TYPE_CHECKING:
-    from zoo.adapted_models.exported import AdapterInputs
     from zoo.exporting.card import CardFacts
     from zoo.exporting.targets.base import ExportSettings
     from zoo.exporting.targets.onnx import Onnx
@@ -81,38 +77,6 @@ class WrittenGraphs(WrittenModel[OnnxReport]):
         return onnx_facts(self.checkpoint, report)
 
 
-def check_variants(
-    checkpoint: Checkpoint,
-    options: "OnnxOptions",
-    dtype: str,
-    plan: QuantizationPlan | None,
-    adapters: Sequence[Checkpoint],
-) -> None:
-    """Check that a model has what the options ask for, before anything is written."""
-    check_opset(options.opset)
-    if plan is not None:
-        plan.check(checkpoint, dtype, options.cache)
-    if options.dim is not None and not options.pooled:
-        raise UsageError("--dim cuts the embeddings of a pooled graph", "add --pooled")
-    if options.pooled:
-        require_modules(checkpoint, options.dim)
-    if options.adapter_inputs:
-        _adapter_inputs(checkpoint, options, dtype, plan, adapters)
-
-
-def _adapter_inputs(
-    checkpoint: Checkpoint,
-    options: "OnnxOptions",
-    dtype: str,
-    plan: QuantizationPlan | None,
-    adapters: Sequence[Checkpoint],
-) -> "AdapterInputs":
-    """Return the inputs of a graph that takes adapters."""
-    generates = checkpoint.head.has_cache and options.cache is not False
-    other_options = {"--pooled": options.pooled, "quantized copies": plan}
-    return check_adapters(adapters, dtype=dtype, generates=generates, other_options=other_options)
-
-
 def add_variants(
     checkpoint: Checkpoint,
     directory: Path,
@@ -148,7 +112,9 @@ def add_variants(
                 external_over=external_over,
             )
     if options.adapter_inputs:
-        report.adapter_inputs = _adapter_inputs(checkpoint, options, report.dtype, plan, adapters)
+        report.adapter_inputs = check_adapter_inputs(
+            checkpoint, options, report.dtype, plan, adapters
+        )
         report.adapters = adapter_names(adapters)
         for adapted in adapters[1:]:
             report.checks.extend(_compare_adapter(adapted, directory, report))

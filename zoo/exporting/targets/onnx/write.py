@@ -7,10 +7,13 @@ import onnx
 
 from zoo.adapters.graph_inputs import adapter_arrays
 from zoo.checkpoint import Checkpoint, variant_file
-from zoo.exporting.graph.onnx_file import check_graph, check_opset, min_onnxruntime
+from zoo.exporting.graph.onnx_file import check_graph, min_onnxruntime
+from zoo.exporting.graph.opsets import check_opset
 from zoo.exporting.graph.write import example_shape, write_graphs
-from zoo.exporting.quantization.agreement import make_samples, read_texts
-from zoo.exporting.quantization.quantize import Quantization, quantizable, quantize
+from zoo.exporting.quantization.agreement import make_samples
+from zoo.exporting.quantization.plan import Quantization
+from zoo.exporting.quantization.quantize import quantizable, quantize
+from zoo.exporting.quantization.texts import read_texts
 from zoo.exporting.quantization.variants import size_of
 from zoo.exporting.targets.onnx.session import graph_files
 from zoo.families.onnx import PAST

@@ -15,7 +15,8 @@ from openvino import opset13 as opset
 
 from zoo.checkpoint import GRAPH, Checkpoint
 from zoo.errors import VerificationError
-from zoo.exporting.graph.onnx_file import EXTERNAL_OVER, check_opset
+from zoo.exporting.graph.onnx_file import EXTERNAL_OVER
+from zoo.exporting.graph.opsets import check_opset
 from zoo.exporting.graph.write import write_graphs
 from zoo.exporting.quantization.search import MixedPrecisionModel
 from zoo.io.files import open_regular

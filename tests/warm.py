@@ -196,7 +196,7 @@ def _import_all() -> None:
     # hundreds of regular expressions, which the first model of transformers compiles
     importlib.import_module(CONVERSION_MAPPING).get_checkpoint_conversion_mapping("bert")
     with importlib.import_module("zoo.exporting.graph.trace").silence():
-        fill_tables(importlib.import_module("zoo.exporting.graph.onnx_file").DEFAULT_OPSET)
+        fill_tables(importlib.import_module("zoo.exporting.graph.opsets").DEFAULT_OPSET)
 
 
 def _use_huge_pages() -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -42,6 +42,16 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     find_again()
 
 
+def accepting(loss: float) -> type[QuantizationPlan]:
+    """Return the plan of quantized copies with another default of the accepted loss."""
+
+    @dataclass(frozen=True)
+    class Plan(QuantizationPlan):
+        max_drop: float = loss
+
+    return Plan
+
+
 def test_a_changed_plugin_has_graphs_and_speeds_of_its_own(
     tmp_path: Path, install: Callable[..., None]
 ) -> None:
@@ -61,7 +71,7 @@ def test_copies_that_lose_too_much_name_the_command_that_accepts_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(plan, "QuantizationPlan", partial(QuantizationPlan, max_drop=0.0))
+    monkeypatch.setattr(plan, "QuantizationPlan", accepting(0.0))
     checkpoint = make_checkpoint(tmp_path / "model", num_layers=1)
     with pytest.raises(VerificationError) as caught:
         cached_graph(checkpoint, "int8")
@@ -74,7 +84,7 @@ def test_int4_is_exported_without_a_choice_of_the_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(plan, "QuantizationPlan", partial(QuantizationPlan, max_drop=0.9))
+    monkeypatch.setattr(plan, "QuantizationPlan", accepting(0.9))
     folder = tmp_path / "model"
     make_checkpoint(folder, "causal-lm", family=get_family("gpt"), num_layers=1, hidden_size=32)
     model = zoo.load(folder, dtype="int4", threads=1)

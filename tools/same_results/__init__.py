@@ -30,9 +30,9 @@ the end. Where a command fails that other results need, such as a pretraining, t
 ``failed`` names it, and the exit code is 1. With ``--only``, a record of the same commit that is
 there keeps its other parts, so that a part can be repeated.
 
-``--runs`` keeps all runs of the old commit, with their optimizers. ``--resume`` cuts copies of one
-run of each task, loss and command after the first checkpoint, resumes them by the new commit, and
-records how they end under ``resumed``, as the old record has it.
+``--runs`` keeps all runs of the old commit, with their optimizers. ``--resume`` cuts copies of
+these runs after the first checkpoint, resumes them by the new commit, and records how they end
+under ``resumed``, as the old record has it. ``--only resumed`` does nothing else.
 
 Nothing differs from run to run of one commit on one machine: commands have one thread, times and
 names of temporary directories are left out. Records of machines with other instructions, or of

@@ -14,6 +14,7 @@ FORKS = Path(__file__).with_name("forks.py")
 # One thread, so that sums do not depend on the number of cores, and a terminal of a fixed width.
 VARIABLES = {
     "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",  # Some versions write settings in the order of a set.
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "COLUMNS": "100",

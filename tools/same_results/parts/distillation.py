@@ -35,8 +35,8 @@ LOSSES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("generator", "logits_of: masked-lm"),
     ),
     "logits-mse": (
-        (TEXT, "positions: all, reduction: elements"),
-        (TABLE, ""),
+        (TEXT, "positions: all, reduction: rows"),
+        (TABLE, "reduction: elements"),
         ("generator", "logits_of: masked-lm"),
     ),
     "hidden-mse": (
@@ -69,15 +69,17 @@ RECIPES: Mapping[str, str] = {
     "minilmv2": TEXT,
     "tinybert": TEXT,
     "tinybert-task": TABLE,
-    "theseus": TABLE,
-    "patient": TABLE,
+    "theseus": "layers",
+    "patient": "layers",
     "embeddings": SENTENCES,
     "static": "static",
     "text": ALIGNED,
     "seq2seq": "sources",
     "sequence": "sources",
 }
-STEPS = ("--max-steps", 4, *CPU, *settings_of("logging_steps=1"))
+# data -> recipe whose outputs of the teacher are cached
+CACHED: Mapping[str, str] = {TEXT: "logits", TABLE: "logits", SENTENCES: "embeddings"}
+STEPS = ("--max-steps", 4, "--keep-optimizer", *CPU, *settings_of("logging_steps=1"))
 ON_TEXT = [*small_settings(without="vocab_size"), "--set", "save_steps=2"]
 ON_TABLE = settings_of("batch_size=8", "eval_steps=2", "save_steps=2")
 
@@ -96,6 +98,19 @@ def teacher(context: Context, name: str) -> Path:
     return run / "model"
 
 
+def deep_teacher(context: Context) -> Path:
+    """Return a fine-tuned model of four layers, of which a student of two skips some."""
+    words: tuple[object, ...] = ("--train", context.files["samples"], "--size", "tiny")
+    tokenizer = ("--tokenizer", context.model("bert"), "--max-steps", 4, *CPU)
+    settings = settings_of("config.num_layers=4", "batch_size=8")
+
+    def finetune(path: Path) -> None:
+        task = ("finetune", "bert", "--task", "text-classification")
+        context.env.zoo(*task, *words, *tokenizer, *settings, "-o", path)
+
+    return context.once("teachers/deep", finetune) / "model"
+
+
 def data_options(context: Context, data: str) -> list[Any]:
     """Return teacher, student, data and settings of a run."""
     texts = context.files["texts"]
@@ -103,6 +118,9 @@ def data_options(context: Context, data: str) -> list[Any]:
     match data:
         case "table":
             words = ["--teacher", teacher(context, TABLE), "--student", "distilbert"]
+            return [*words, "--task", "text-classification", "--train", samples, *ON_TABLE]
+        case "layers":
+            words = ["--teacher", deep_teacher(context), "--student", "bert"]
             return [*words, "--task", "text-classification", "--train", samples, *ON_TABLE]
         case "sources":
             words = ["--teacher", teacher(context, data), "--student", "t5", "--task", "seq2seq"]
@@ -165,7 +183,10 @@ def losses(context: Context) -> Results:
             recipe = context.work / "distilled" / f"{loss}-{number}.yaml"
             recipe.parent.mkdir(exist_ok=True)
             values = ", ".join(filter(None, [f"kind: {loss}", term]))
-            recipe.write_text(f"objective_weight: 0.5\nterms:\n  term: {{{values}}}\n")
+            head = "objective_weight: 0.5\n"
+            if data == SENTENCES:  # They have no other loss.
+                head = "objective_weight: 0.0\ninit_layers: embeddings\ndata: sentences\n"
+            recipe.write_text(f"{head}terms:\n  term: {{{values}}}\n")
             run = recipe.with_suffix("")
             words = ("distill", *data_options(context, data), "--recipe", recipe, "--no-score")
             yield name, context.trained(run, *words, *STEPS)
@@ -186,9 +207,12 @@ def others(context: Context) -> Results:
     """Yield runs with a cache of the teacher, with two teachers, and with scores."""
     folder = context.work / "distilled"
     table = data_options(context, TABLE)
-    for data in (TEXT, TABLE, SENTENCES):
+    for data, recipe in CACHED.items():
         cache = folder / f"cache-{data}"
         words = ("distill", *data_options(context, data), "--no-score", *STEPS)
+        words += ("--recipe", recipe)
+        if data == TEXT:  # Other masks in each epoch would need other outputs of the teacher.
+            words += ("--set", "objective_args.mask_schedule=static")
         key = f"cache of {data}"
         run = folder / f"cached-{data}"
         yield key, context.trained(run, *words, "--cache-teacher", cache)

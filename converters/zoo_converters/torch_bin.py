@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from zoo.errors import UsageError, VerificationError
 from zoo.io.tensors.file_array import DataFile, FileArray
-from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader, TensorToWrite
 from zoo.overrides import override
 from zoo_converters.shards import choose, open_index
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.io.progress import Advance
     from zoo_converters.torch_file import Contents
 
     Array = NDArray[np.generic[Any]]
@@ -54,6 +55,25 @@ class TorchBin(Format):
         if index is not None:
             index.check_tensors({content.path: content.views for content in contents})
         return TorchBinReader(contents, ignore_crc=self._ignore_crc)
+
+    @override
+    def write(
+        self, directory: Path, outputs: "Sequence[TensorToWrite]", advance: "Advance"
+    ) -> list[Path]:
+        import numpy as np
+        import torch
+
+        path = directory / "pytorch_model.bin"
+        tensors = {}
+        for output in outputs:
+            pieces = [piece.reshape(-1) for piece in output.chunks()]
+            tensor = torch.from_numpy(np.concatenate(pieces))
+            if output.info.dtype == "BF16":
+                tensor = tensor.view(torch.bfloat16)
+            tensors[output.name] = tensor.reshape(output.info.shape)
+            advance(output.info.nbytes)
+        torch.save(tensors, path)
+        return [path]
 
 
 class ComposerCheckpoint(TorchBin):

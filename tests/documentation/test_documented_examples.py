@@ -46,6 +46,12 @@ NOT_RUN = (
     # of models and data that are not here
     *("zoo convert colbertv2.0", "zoo run rerank colbert"),
     *("zoo run search e5-small-v2", "zoo eval e5-small-v2"),
+    *(
+        "zoo convert bge-m3",
+        "zoo run embed bge-m3",
+        "zoo run search bge-m3",
+        "zoo run rerank bge-m3",
+    ),
 )
 REVIEWS = [
     f'"{text}, say {number} of us.",{label}'

@@ -88,3 +88,23 @@ def of_stanford(make: Make, **changes: Any) -> Path:
     (path / "config.json").write_text(json.dumps({**config, "architectures": ["HF_ColBERT"]}))
     (path / "artifact.metadata").write_text(json.dumps({**METADATA, **changes}))
     return path
+
+
+Heads = dict[str, dict[str, torch.Tensor]]  # file -> its tensors
+
+
+def multi_output_source(make: Make, width: int, **changes: Any) -> tuple[Path, Heads]:
+    """Write an XLM-RoBERTa with the two linear maps of FlagEmbedding; return them as well."""
+    from transformers import BertTokenizerFast
+
+    path = make("XLMRobertaModel", type_vocab_size=1, pad_token_id=0, **changes)
+    BertTokenizerFast(str(path / "vocab.txt")).save_pretrained(path)
+    (path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    hidden = json.loads((path / "config.json").read_text())["hidden_size"]
+    torch.manual_seed(width)
+    heads = {}
+    for file, outputs in {"sparse_linear.pt": 1, "colbert_linear.pt": width}.items():
+        linear = torch.nn.Linear(hidden, outputs)
+        heads[file] = {name: tensor.half() for name, tensor in linear.state_dict().items()}
+        torch.save(heads[file], path / file)
+    return path, heads

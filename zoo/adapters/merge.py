@@ -83,7 +83,7 @@ def merge(
         if checkpoint.tokenizer_file.is_file():
             (staging / TOKENIZER).write_bytes(checkpoint.tokenizer_file.read_bytes())
         for name in module_weight_files(checkpoint.model.pooling):
-            (staging / name).parent.mkdir(exist_ok=True)
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(checkpoint.module_holder.path / name, staging / name)
         with SafetensorsReader([staging / WEIGHTS]) as reader:
             codes = [info.dtype for info in reader.tensors.values()]

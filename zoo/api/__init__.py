@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
     from zoo.inference.embed import Role
+    from zoo.inference.hybrid_embed import Representations
     from zoo.inference.processing.inputs import InputFormat
     from zoo.inference.task import Task
     from zoo.tasks.retrieval.approximate import SearchMethod
@@ -155,6 +156,7 @@ class Model:
         dim: int | None = None,
         normalize: bool = False,
         output_dtype: "VectorType | None" = None,
+        representation: str | None = None,
     ) -> "NDArray[Any]":
         """Return sentence embeddings, pooled and normalized as the checkpoint specifies.
 
@@ -169,6 +171,8 @@ class Model:
             output_dtype: ``float32``, ``float16``; ``int8``: the largest magnitude of each
                 embedding is 127, which keeps cosines; or ``binary``: signs, eight to a byte. By
                 default the dtype of the computation.
+            representation: ``dense``, ``sparse`` or ``multi-vector``, of a model that has several;
+                by default ``dense``. ``encode_document`` returns vectors of tokens.
 
         Returns:
             (texts, dimensions), or (dimensions,) for one text; float32 (float64 where the session
@@ -195,6 +199,7 @@ class Model:
             dim=dim,
             normalize=normalize,
             output_dtype=output_dtype,
+            representation=representation,
         )
         if isinstance(texts, str):
             vector: NDArray[Any] = task.vectors(as_records([texts]))[0]
@@ -258,6 +263,7 @@ class Model:
         prompt: str | None = None,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
+        representation: str | None = None,
     ) -> Any:
         """Return embeddings of queries, which follow the model's prompt of queries.
 
@@ -267,6 +273,7 @@ class Model:
             prompt: see ``embed``.
             normalize_embeddings: see ``normalize`` of ``embed``.
             truncate_dim: see ``dim`` of ``embed``.
+            representation: see ``embed``.
 
         Returns:
             (sentences, dimensions); of a model of late interaction, a list of (tokens, dimensions).
@@ -281,6 +288,7 @@ class Model:
             prompt=prompt,
             dim=truncate_dim,
             normalize=normalize_embeddings,
+            representation=representation,
         )
 
     def encode_document(
@@ -291,6 +299,7 @@ class Model:
         prompt: str | None = None,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
+        representation: str | None = None,
     ) -> Any:
         """Return embeddings of texts to search, which follow the model's prompt of documents.
 
@@ -300,6 +309,7 @@ class Model:
             prompt: see ``embed``.
             normalize_embeddings: see ``normalize`` of ``embed``.
             truncate_dim: see ``dim`` of ``embed``.
+            representation: see ``embed``.
 
         Returns:
             see ``encode_query``.
@@ -314,6 +324,7 @@ class Model:
             prompt=prompt,
             dim=truncate_dim,
             normalize=normalize_embeddings,
+            representation=representation,
         )
 
     def _encode_as(self, role: "Role", sentences: Iterable[str], **options: Any) -> Any:
@@ -336,6 +347,7 @@ class Model:
         prompt: str | None = None,
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
+        representation: "Representations | None" = None,
     ) -> list[dict[str, Any]]:
         """Return texts sorted by their relevance to a query, the best first.
 
@@ -352,6 +364,9 @@ class Model:
             corpus_prompt_name: name of a prompt that precedes each text; by default the prompt of
                 documents. A cross-encoder has none.
             corpus_prompt: text in place of that prompt.
+            representation: ``dense``, ``sparse`` or ``multi-vector``, of a model that has several;
+                or name -> weight, for the weighted mean of the scores of several. By default
+                ``dense``.
 
         Returns:
             for each text ``text``, ``corpus_id``, its index, and ``score``.
@@ -372,6 +387,7 @@ class Model:
             prompt=prompt,
             corpus_prompt_name=corpus_prompt_name,
             corpus_prompt=corpus_prompt,
+            representation=representation,
         )
 
     def search(
@@ -388,6 +404,7 @@ class Model:
         prompt: str | None = None,
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
+        representation: "Representations | None" = None,
     ) -> "SearchResults":
         """Return the texts of a corpus that are most similar to each query.
 
@@ -413,6 +430,9 @@ class Model:
             corpus_prompt_name: name of a prompt that precedes the texts; by default the prompt of
                 documents.
             corpus_prompt: text in place of that prompt.
+            representation: ``dense``, ``sparse`` or ``multi-vector``, of a model that has several;
+                or name -> weight, for the weighted mean of the scores of several. By default
+                ``dense``.
 
         Returns:
             a list with ``text`` and ``results`` of each query: ``corpus_id``, the number of a text,
@@ -449,6 +469,7 @@ class Model:
             prompt=prompt,
             corpus_prompt_name=corpus_prompt_name,
             corpus_prompt=corpus_prompt,
+            representation=representation,
         )
         assert isinstance(task, Search)
         query_list = [queries] if isinstance(queries, str) else queries
@@ -462,6 +483,7 @@ class Model:
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        representation: str | None = None,
     ) -> "NDArray[np.float64]":
         """Return the similarity of the embeddings of each pair of texts.
 
@@ -472,6 +494,7 @@ class Model:
             texts: pairs of texts.
             prompt_name: see ``embed``; of both texts.
             prompt: see ``embed``; of both texts.
+            representation: see ``embed``.
 
         Returns:
             (pairs,).
@@ -485,7 +508,13 @@ class Model:
         """
         import numpy as np
 
-        results = self._run("similarity", texts, prompt_name=prompt_name, prompt=prompt)
+        results = self._run(
+            "similarity",
+            texts,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            representation=representation,
+        )
         return np.array([result["similarity"] for result in results])
 
     def fill_mask(self, texts: Iterable[str], *, top_k: int = 5) -> list[dict[str, Any]]:

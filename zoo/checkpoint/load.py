@@ -29,6 +29,7 @@ from zoo.io.paths import safe_join
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.plugins import get_family
 from zoo.sentence_models.module_weights import module_weight_files, read_module_weights
+from zoo.sentence_models.pooling import Pooling
 from zoo.weights import WeightMap
 
 if TYPE_CHECKING:
@@ -59,6 +60,20 @@ class Checkpoint:
     def with_licence(self, licence: str) -> "Checkpoint":
         """Return the description with another licence, which copies of the model have."""
         return replace(self, manifest=msgspec.structs.replace(self.manifest, licence=licence))
+
+    def with_representation(self, name: str | None) -> "Checkpoint":
+        """Return the description with one of a sentence encoder's representations of texts.
+
+        Its pooling computes ``Embed``; ``None`` is the first.
+
+        Raises:
+            UsageError: the model has no such representation.
+        """
+        pooling = self.model.pooling or Pooling()
+        selected = pooling.representation(name)
+        if selected is pooling:
+            return self
+        return replace(self, model=msgspec.structs.replace(self.model, pooling=selected))
 
     @property
     def head_name(self) -> str:

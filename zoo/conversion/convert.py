@@ -238,6 +238,7 @@ class _Conversion:
                 self.layout.dtype,
                 metadata=self.layout.metadata,
                 create=digests.create,
+                head_files=self.layout.head_files,
             )
             side_files = self.layout.write_side_files(staging, self.report)
             files = [*weights, *module_files, *side_files]

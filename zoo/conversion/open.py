@@ -24,8 +24,10 @@ from zoo.families.config import Config
 from zoo.hub.select_files import CONFIG, SIDE_FILES, choose_format
 from zoo.hub.source import CheckpointDir
 from zoo.io.tensors.formats import SelectedReader, TensorReader
+from zoo.plugins import format_named
 from zoo.sentence_models.colbert_files import PROJECTION, is_stanford
 from zoo.sentence_models.pooling import Pooling
+from zoo.sentence_models.retrieval_heads import HEAD_FILES, with_heads
 from zoo.tokenizers import SourceFiles
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.weights import TensorCopy, TensorMapping
@@ -70,6 +72,8 @@ class OpenCheckpoint:
     naming_scheme: str = "hub"  # See ``Format.naming_scheme``.
     # The map from hidden states to vectors of tokens, in a checkpoint of Stanford's ColBERT.
     projection: TensorReader | None = None
+    # File of a further head of a sentence encoder -> its tensors; see ``HEAD_FILES``.
+    retrieval_heads: Mapping[str, TensorReader] = field(default_factory=dict)
 
     def for_head(self, head: str) -> "OpenCheckpoint":
         """Return the checkpoint with the Hub's tensor names, restricted to tensors for a head."""
@@ -140,6 +144,13 @@ class OpenCheckpoint:
         if self.projection is not None:
             projection_shape = self.projection.tensors[PROJECTION].shape
         pooling = read_pooling(self.files, projection_shape)
+        if self.retrieval_heads:
+            head_shapes = {}
+            for file, reader in self.retrieval_heads.items():
+                head_shapes[file] = {name: info.shape for name, info in reader.tensors.items()}
+            vocab_size = getattr(self.config, "vocab_size", 0)
+            directory = str(self.source.directory)
+            pooling = with_heads(pooling, head_shapes, vocab_size, directory)
         return self.family.sentence_settings(self.extra or {}, pooling, str(location))
 
     def read_tokenizer(
@@ -268,6 +279,7 @@ def open_source(
             family=family,
             config=translation.config,
             projection=projection,
+            retrieval_heads=_open_retrieval_heads(source, allow_pickle=allow_pickle),
             reader=reader,
             format=file_format.name,
             quantized=quantized,
@@ -283,6 +295,15 @@ def open_source(
         )
         on_error.pop_all()
     return opened
+
+
+def _open_retrieval_heads(source: CheckpointDir, *, allow_pickle: bool) -> dict[str, TensorReader]:
+    """Open the further heads of a sentence encoder, which are pickles."""
+    readers = {}
+    for file in HEAD_FILES:
+        if allow_pickle and source.files.has(file):
+            readers[file] = format_named("pytorch").open(source.directory, [file])
+    return readers
 
 
 def _generation(family: Family, files: SourceFiles, hub: Mapping[str, Any]) -> dict[str, Any]:

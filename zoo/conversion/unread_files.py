@@ -63,12 +63,12 @@ UNREAD_FILES = (
     ),
     FileClass(
         ("colbert_linear.*",),
-        "a map to vectors of tokens; the result has the embeddings of texts only",
+        "a map to vectors of tokens, which --allow-pickle reads",
         is_part=True,
     ),
     FileClass(
         ("sparse_linear.*",),
-        "a map to weights of terms; the result has the embeddings of texts only",
+        "a map to weights of terms, which --allow-pickle reads",
         is_part=True,
     ),
     FileClass(

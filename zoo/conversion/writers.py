@@ -45,6 +45,7 @@ from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.overrides import override
 from zoo.plugins import format_named
 from zoo.sentence_models.cross_encoder_files import hub_pair_files, with_activation
+from zoo.sentence_models.retrieval_heads import head_folders
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.version import __version__
 from zoo.weights import TensorCopy, TensorMapping, WeightMap
@@ -68,6 +69,11 @@ class CheckpointWriter(ABC):
     tokenizer: SourceTokenizer | None
     dtype: str | None  # The safetensors code that the user asked for, or ``None``.
     metadata: ClassVar[Mapping[str, str]]
+
+    @property
+    def head_files(self) -> Mapping[str, str]:
+        """Folder of a module -> file that the layout has in place of it; by default none."""
+        return {}
 
     @property
     def generates(self) -> bool:
@@ -236,6 +242,12 @@ class HubWriter(CheckpointWriter):
     """Writer of the Hub's layout, which ``from_pretrained`` loads without missing keys."""
 
     metadata: ClassVar[Mapping[str, str]] = {"format": "pt"}
+
+    @property
+    @override
+    def head_files(self) -> Mapping[str, str]:
+        folders = head_folders(self.opened.pooling)
+        return {folder: file for file, folder in folders.items()}
 
     @override
     def write_tensors(

@@ -68,7 +68,7 @@ def write_hub_files(
     )
     files[MODEL_CARD] = card
     for name, content in files.items():
-        (staging / name).parent.mkdir(exist_ok=True)
+        (staging / name).parent.mkdir(parents=True, exist_ok=True)
         (staging / name).write_bytes(content)
     plugin = installed().get(family.name)
     creator = {plugin.distribution: plugin.version} if plugin else {}

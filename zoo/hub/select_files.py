@@ -11,6 +11,7 @@ from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.digests.self_digest import read_record
 from zoo.plugins import all_families, all_formats, built_in_formats
 from zoo.sentence_models import MODULE_FILES, POOLING_FILES
+from zoo.sentence_models.retrieval_heads import HEAD_FILES
 from zoo.tokenizers import TOKENIZER_FILES
 
 if TYPE_CHECKING:
@@ -161,6 +162,8 @@ def files_to_download(names: Sequence[str], source: str, *, allow_pickle: bool) 
             model_side_files = matching(names, (CONFIG, *TOKENIZER_FILES))
             side_files += [f"{prefix}{name}" for name in model_side_files]
     _, weights = choose_format(names, source, allow_pickle=allow_pickle)
+    if allow_pickle and not prefix:
+        side_files += [name for name in HEAD_FILES if name in names]
     return [*(f"{prefix}{name}" for name in weights), *side_files]
 
 

@@ -9,6 +9,7 @@ from zoo.families.onnx import EMBEDDING
 from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import short_floats
 from zoo.inference.processing.records import TextExample, validate_text
+from zoo.inference.processing.similarity import text_similarity
 from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, warn_user
 from zoo.inference.task_checks import token_limits
 from zoo.inference.vector_record import make_record
@@ -21,7 +22,7 @@ from zoo.sentence_models.numpy_modules import (
     run_modules,
     unit,
 )
-from zoo.sentence_models.pooling import Pooling, QueryExpansion
+from zoo.sentence_models.pooling import DENSE, Pooling, QueryExpansion
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
@@ -68,10 +69,18 @@ class Embed(BatchTask):
         normalize: bool = False,
         output_dtype: str | None = None,
         role: Role | None = None,
+        representation: str | None = None,
         **options: Any,
     ) -> None:
         self.role = role
         super().__init__(*args, **options)
+        self.checkpoint = self.checkpoint.with_representation(representation)
+        if representation not in (None, DENSE) and EMBEDDING in self.session.outputs:
+            raise UsageError(
+                f"{self.checkpoint.name} pools tokens itself, and has no {representation} "
+                "representation",
+                "export it without --pooled",
+            )
         if self.pooling.lowercase:
             self.tokenizer = self.tokenizer.lowercased
         if output_dtype not in (None, *DTYPES):
@@ -102,6 +111,7 @@ class Embed(BatchTask):
     @classmethod
     @override
     def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+        checkpoint = checkpoint.with_representation(options.get("representation"))
         require_dimension(checkpoint, options.get("dim"))
         require_prompt(checkpoint, options.get("prompt_name"), options.get("prompt"))
 
@@ -167,11 +177,30 @@ class Embed(BatchTask):
             if (expansion := self.expansion) is not None and not expansion.attend:
                 batch = without_expansion(items, batch, self.session.inputs)
             hidden = self.output(self.pooling.output, items, batch)  # (texts, tokens, width)
-            if self.is_multi_vector:
-                return self._of_tokens(hidden, batch)
-            vectors = pool(
-                hidden, batch.mask, self.pooling, self.weights, prompt_tokens=self.prompt_tokens
-            )
+            return self.embed_hidden(hidden, items, batch)
+        return self._convert(vectors, items)
+
+    def embed_hidden(
+        self, hidden: "NDArray[np.floating[Any]]", items: list[EncodedExample], batch: EncodedBatch
+    ) -> list[dict[str, Any]]:
+        """Return the embeddings of texts from the output of the model, (texts, tokens, width)."""
+        if self.is_multi_vector:
+            return self._of_tokens(hidden, batch)
+        vectors = pool(
+            hidden,
+            batch.mask,
+            self.pooling,
+            self.weights,
+            prompt_tokens=self.prompt_tokens,
+            ids=batch.inputs.get(self.session.inputs[0]),
+            skipped=self.skipped,
+        )
+        return self._convert(vectors, items)
+
+    def _convert(
+        self, vectors: "NDArray[np.floating[Any]]", items: list[EncodedExample]
+    ) -> list[dict[str, Any]]:
+        """Return the results of vectors, (texts, dimensions), in the dtype of the options."""
         vectors = vectors[:, : self.dim]
         if self.normalizes and (self.dim is not None or not self.pooling.normalizes):
             vectors = unit(vectors)
@@ -205,6 +234,10 @@ class Embed(BatchTask):
         vectors = unit(vectors) if self.normalizes else vectors
         rows = zip(vectors.astype(self.output_dtype or vectors.dtype), features.mask, strict=True)
         return [{"embedding": row[mask]} for row, mask in rows]
+
+    def compare(self, first: Any, second: Any) -> float:
+        """Return the similarity of two embeddings, by the model's function."""
+        return text_similarity(first, second, self.pooling.similarity_fn_name)
 
     @override
     def to_json(self, added: dict[str, Any]) -> dict[str, Any]:

@@ -189,9 +189,13 @@ def _write(
     for key, value in old_model.generation.items():
         if key not in TOKEN_KEYS:
             generation[key] = value
+    pooling = old_model.pooling
+    if pooling is not None:
+        pooling = pooling.with_vocabulary(getattr(config, "vocab_size", 0))
     model = msgspec.structs.replace(
         old_model,
         config=msgspec.to_builtins(config),
+        pooling=pooling,
         tokenizer=info,
         generation=generation,
     )
@@ -215,7 +219,7 @@ def _write(
     }
     (staging / RECORD).write_bytes(encode_json(record))
     for name in module_weight_files(old_model.pooling):
-        (staging / name).parent.mkdir(exist_ok=True)
+        (staging / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(checkpoint.path / name, staging / name)
     manifest = Manifest(
         zoo=FORMAT_VERSION,

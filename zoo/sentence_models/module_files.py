@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.io.file_keys import (
     FileKeys,
     Precedence,
@@ -27,6 +27,7 @@ from zoo.sentence_models.modules import (
     DropoutModule,
     Feature,
     LayerNormModule,
+    LexicalPoolingModule,
     MaskModule,
     NormalizeModule,
     PoolingMode,
@@ -298,7 +299,11 @@ def module_config(module: AnyModule, feature: Feature | None) -> dict[str, Any]:
                 "activation_function": module.activation_function,
                 "embedding_dimension": width,
             }
+        case LexicalPoolingModule():
+            raise _unwritable(module.class_name)
         case MaskModule():
+            if module.skips_first:
+                raise _unwritable("leaving out the first token")
             token_ids = module.keep_only_token_ids
             return {
                 "skiplist_words": list(module.skiplist_words),
@@ -307,12 +312,18 @@ def module_config(module: AnyModule, feature: Feature | None) -> dict[str, Any]:
             }
 
 
+def _unwritable(part: str) -> UsageError:
+    return UsageError(
+        f"sentence-transformers has no module for {part}", "use the model with zoo run"
+    )
+
+
 def read_by(module: AnyModule) -> str:
     """Return the name of the feature that a module reads."""
     match module:
         case DenseModule() | NormalizeModule():
             return module.module_input_name
-        case PoolingModule() | SpladePoolingModule() | MaskModule():
+        case PoolingModule() | SpladePoolingModule() | MaskModule() | LexicalPoolingModule():
             return TOKENS
     return SENTENCE_VECTOR
 

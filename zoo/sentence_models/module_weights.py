@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def module_weight_files(pooling: Pooling | None) -> list[str]:
-    """Return the names of the files with the weights of modules."""
-    folders = weighted_modules(pooling.steps) if pooling else {}
+    """Return the names of the files with the weights of modules, of all representations."""
+    folders = pooling.weighted_modules() if pooling else {}
     return [f"{folder}/{MODULE_WEIGHTS}" for folder in folders]
 
 
@@ -27,8 +27,11 @@ def read_module_weights(directory: Path, pooling: Pooling | None) -> "ModuleWeig
     import numpy as np
 
     weights: dict[str, dict[str, NDArray[Any]]] = {}
-    for folder, shapes in weighted_modules(pooling.steps if pooling else ()).items():
-        path = safe_join(directory, f"{folder}/{MODULE_WEIGHTS}", str(directory))
+    if pooling is None:
+        return weights
+    for folder, shapes in weighted_modules(pooling.steps).items():
+        file = f"{pooling.checkpoint_folder(folder)}/{MODULE_WEIGHTS}"
+        path = safe_join(directory, file, str(directory))
         with SafetensorsReader([path]) as reader:
             found = {name: info.shape for name, info in reader.tensors.items()}
             require_shapes(found, shapes, str(path))

@@ -156,10 +156,28 @@ class MaskModule(SentenceModule, tag="MultiVectorMask", tag_field="type"):
     skiplist_tasks: tuple[str, ...] = ("document",)  # of ``query`` and ``document``
     # the only tokens of documents that are kept; ``None`` for all
     keep_only_token_ids: tuple[int, ...] | None = None
+    # whether the first token of a text is left out, which sentence-transformers cannot express
+    skips_first: bool = False
 
     def apply_to(self, features: Features) -> Features:
         """See ``SentenceModule``."""
         return {}
+
+
+class LexicalPoolingModule(SentenceModule, tag="LexicalPooling", tag_field="type"):
+    """A weight for each token of the vocabulary, the largest of its occurrences in a text."""
+
+    # Chen et al. 2024, arXiv:2402.03216, section 3.2 (lexical retrieval). Special tokens have no
+    # weight. sentence-transformers has no such module.
+
+    class_name: ClassVar[str] = "LexicalPooling"
+    vocab_size: int
+
+    def apply_to(self, features: Features) -> Features:
+        """See ``SentenceModule``."""
+        feature = require_feature(features, TOKENS, self.class_name, per_token=True)
+        require_width(feature, 1, self.class_name, "the width of a weight")
+        return {SENTENCE_VECTOR: Feature(self.vocab_size, per_token=False)}
 
 
 AnyModule = (
@@ -170,6 +188,7 @@ AnyModule = (
     | DropoutModule
     | SpladePoolingModule
     | MaskModule
+    | LexicalPoolingModule
 )
 
 

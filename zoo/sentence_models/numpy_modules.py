@@ -15,6 +15,7 @@ from zoo.sentence_models.modules import (
     TOKENS,
     DenseModule,
     LayerNormModule,
+    LexicalPoolingModule,
     MaskModule,
     NormalizeModule,
     PoolingModule,
@@ -44,9 +45,10 @@ class ModuleFeatures:
     # ``token_embeddings``, (texts, tokens, width), and ``sentence_embedding``, (texts, width)
     values: "dict[str, Floats]"
     mask: "Mask"  # (texts, tokens), true for the tokens to read, which are adjacent in each text
-    ids: "NDArray[np.int64] | None" = None  # (texts, tokens); only ``MultiVectorMask`` reads them
+    # (texts, tokens); only ``MultiVectorMask`` and ``LexicalPooling`` read them
+    ids: "NDArray[np.int64] | None" = None
     prompt_tokens: int = 0  # number of tokens at the beginning that belong to a prompt
-    # ids of the tokens that ``MultiVectorMask`` leaves out
+    # ids of the tokens that these two leave out
     skipped: Collection[int] = field(default_factory=tuple)
     task: str = "document"  # ``query`` or ``document``
 
@@ -76,6 +78,8 @@ def run_modules(
                     values[module.module_output_name] = unit(values[module.module_input_name])
             case LayerNormModule():
                 values[SENTENCE_VECTOR] = _layer_norm(values[SENTENCE_VECTOR], tensors)
+            case LexicalPoolingModule():
+                values[SENTENCE_VECTOR] = lexical_weights(values[TOKENS], module, features)
             case MaskModule():
                 features.mask = _mask_skipped(module, features)
     return features
@@ -88,6 +92,8 @@ def pool(
     weights: "ModuleWeights | None" = None,
     *,
     prompt_tokens: int = 0,
+    ids: "NDArray[np.int64] | None" = None,
+    skipped: Collection[int] = (),
 ) -> "Floats":
     """Return the embeddings of texts, (texts, dimensions), in the dtype of ``hidden``.
 
@@ -97,8 +103,12 @@ def pool(
         pooling: the modules.
         weights: the weights of the modules that have any.
         prompt_tokens: the number of tokens of the prompt.
+        ids: (texts, tokens), which only lexical weights read.
+        skipped: ids of the tokens that have no lexical weight.
     """
-    features = ModuleFeatures({TOKENS: hidden}, mask, prompt_tokens=prompt_tokens)
+    features = ModuleFeatures(
+        {TOKENS: hidden}, mask, ids=ids, prompt_tokens=prompt_tokens, skipped=skipped
+    )
     vectors = run_modules(features, pooling, weights).values[SENTENCE_VECTOR]
     if pooling.max_active_dims is not None:
         vectors = largest(vectors, pooling.max_active_dims)
@@ -154,6 +164,24 @@ def splade(logits: "Floats", mask: "Mask", module: SpladePoolingModule) -> "Floa
             word_weights = word_weights.sum(axis=0)
         pooled_rows.append(word_weights)
     return np.stack(pooled_rows)
+
+
+def lexical_weights(
+    weights: "Floats", module: LexicalPoolingModule, features: ModuleFeatures
+) -> "Floats":
+    """Return the weights of the tokens of the vocabulary, (texts, vocabulary).
+
+    ``weights`` are those of the tokens of texts, (texts, tokens, 1).
+    """
+    import numpy as np
+
+    ids = features.ids
+    assert ids is not None, "Embed gives the ids of tokens"
+    result = np.zeros((len(ids), module.vocab_size), weights.dtype)
+    is_weighted = features.mask & ~np.isin(ids, list(features.skipped))
+    rows, columns = np.nonzero(is_weighted)
+    np.maximum.at(result, (rows, ids[rows, columns]), weights[rows, columns, 0])
+    return result
 
 
 def dense(
@@ -221,6 +249,9 @@ def _mask_skipped(module: MaskModule, features: ModuleFeatures) -> "Mask":
     import numpy as np
 
     mask = features.mask
+    if module.skips_first:
+        mask = mask.copy()
+        mask[np.arange(len(mask)), features.mask.argmax(axis=1)] = False
     ids = features.ids
     if ids is None:
         return mask

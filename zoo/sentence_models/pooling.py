@@ -13,12 +13,15 @@ from zoo.sentence_models.modules import (
     AnyModule,
     DenseModule,
     Features,
+    LexicalPoolingModule,
     MaskModule,
     NormalizeModule,
     PoolingMode,
     PoolingModule,
     SentenceModule,
+    Shapes,
     final_features,
+    weighted_modules,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ SIMILARITIES: dict[EncoderType, tuple[SimilarityFunction, ...]] = {  # the first
     "MultiVectorEncoder": ("maxsim", "meanmaxsim"),
 }
 # names of prompts in retrieval
+DENSE = "dense"  # The representation that ``Pooling`` itself describes.
+# Roles of the special tokens that have no lexical weight.
+SPECIAL_ROLES = ("bos", "cls", "eos", "sep", "pad", "unk")
 QUERY = ("query",)
 DOCUMENT = ("document", "passage", "corpus")
 
@@ -98,6 +104,11 @@ class Pooling(JsonStruct):
     query_length: int | None = None  # maximum length of queries; ``None`` for ``max_tokens``
     document_length: int | None = None  # maximum length of documents
     query_expansion: QueryExpansion | None = None
+    # name -> further representation of a text, which modules of its own compute from the same
+    # output of the model
+    representations: dict[str, "Pooling"] = msgspec.field(default_factory=dict)
+    # folder of a checkpoint that holds the folders of the modules; empty for the checkpoint itself
+    folder: str = ""
 
     @property
     def steps(self) -> tuple[AnyModule, ...]:
@@ -129,9 +140,12 @@ class Pooling(JsonStruct):
         return all(step.include_prompt for step in pooling_steps)
 
     def skipped_tokens(self, tokenizer: "TextTokenizer") -> list[int]:
-        """Return the ids of the tokens that late interaction leaves out."""
-        token_ids = []
+        """Return the ids of the tokens that late interaction or lexical weights leave out."""
+        token_ids = list[int]()
         for step in self.steps:
+            if isinstance(step, LexicalPoolingModule):
+                role_ids = map(tokenizer.role_id, SPECIAL_ROLES)
+                token_ids += sorted({number for number in role_ids if number is not None})
             if not isinstance(step, MaskModule):
                 continue
             for word in step.skiplist_words:
@@ -167,9 +181,56 @@ class Pooling(JsonStruct):
         """
         return final_features(self.steps, width, folders)
 
+    def weighted_modules(self) -> dict[str, Shapes]:
+        """Return folder in a checkpoint -> names and shapes of weights, of all representations."""
+        shapes_by_folder = {}
+        for pooling in (self, *self.representations.values()):
+            for folder, shapes in weighted_modules(pooling.steps).items():
+                shapes_by_folder[pooling.checkpoint_folder(folder)] = shapes
+        return shapes_by_folder
+
+    def checkpoint_folder(self, folder: str) -> str:
+        """Return the folder in a checkpoint of the folder of a module."""
+        return f"{self.folder}/{folder}" if self.folder else folder
+
+    def with_vocabulary(self, vocab_size: int) -> "Pooling":
+        """Return the settings for another number of tokens of the vocabulary."""
+        modules = list[AnyModule]()
+        for module in self.modules:
+            if isinstance(module, LexicalPoolingModule):
+                module = msgspec.structs.replace(module, vocab_size=vocab_size)
+            modules.append(module)
+        representations = {}
+        for name, pooling in self.representations.items():
+            representations[name] = pooling.with_vocabulary(vocab_size)
+        return msgspec.structs.replace(
+            self, modules=tuple(modules), representations=representations
+        )
+
+    def representation(self, name: str | None) -> "Pooling":
+        """Return the settings of a representation of texts by its name; by default the first.
+
+        Raises:
+            UsageError: the model has no such representation.
+        """
+        if name is None or name == DENSE:
+            return self
+        if name in self.representations:
+            return self.representations[name]
+        names = (DENSE, *self.representations)
+        raise UsageError(
+            f"the model has no representation {name!r:.100}: it has {', '.join(names)}",
+            did_you_mean(name, list(names)) or "leave the representation out",
+        )
+
     def describe(self) -> str:
         """Return the modules in words, such as ``mean, normalized``."""
-        words = {"Normalize": "normalized", "SpladePooling": "SPLADE", "MultiVectorMask": "mask"}
+        words = {
+            "Normalize": "normalized",
+            "SpladePooling": "SPLADE",
+            "MultiVectorMask": "mask",
+            "LexicalPooling": "lexical weights",
+        }
         parts = []
         for step in self.steps:
             if isinstance(step, PoolingModule):

@@ -16,6 +16,7 @@ from zoo.sentence_models.modules import (
     DenseModule,
     DropoutModule,
     LayerNormModule,
+    LexicalPoolingModule,
     MaskModule,
     NormalizeModule,
     PoolingModule,
@@ -111,10 +112,10 @@ class SentenceModules(nn.Module):
         Args:
             hidden: (rows, tokens, width), or the logits of a sparse encoder.
             mask: (rows, tokens), 1 for tokens, which are adjacent, and 0 for padding.
-            ids: (rows, tokens), which only ``MultiVectorMask`` reads.
+            ids: (rows, tokens), which only ``MultiVectorMask`` and ``LexicalPooling`` read.
             prompt_tokens: the number of tokens of the prompt.
             task: ``query``, ``document`` or another role of the texts.
-            skipped: ids of the tokens that late interaction leaves out.
+            skipped: ids of the tokens that these two leave out.
 
         Embeddings, (rows, width), have all dimensions, and sparse ones all weights.
         """
@@ -131,6 +132,11 @@ class SentenceModules(nn.Module):
                     values[SENTENCE_VECTOR] = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
                 case SpladePoolingModule():
                     values[SENTENCE_VECTOR] = splade(values[TOKENS], mask, module)
+                case LexicalPoolingModule():
+                    assert ids is not None, "lexical weights need the ids of tokens"
+                    values[SENTENCE_VECTOR] = lexical_weights(
+                        values[TOKENS], mask, ids, module.vocab_size, skipped
+                    )
                 case MaskModule():
                     mask = _mask_skipped(module, mask, ids, task, skipped)
                 case NormalizeModule(module_input_name=input_name, module_output_name=name):
@@ -199,10 +205,33 @@ def splade(logits: Tensor, mask: Tensor, module: SpladePoolingModule) -> Tensor:
     return word_weights.sum(1)
 
 
+def lexical_weights(
+    weights: Tensor, mask: Tensor, ids: Tensor, vocab_size: int, skipped: Tensor | None
+) -> Tensor:
+    """Return the weights of the tokens of the vocabulary, (rows, vocabulary).
+
+    Args:
+        weights: the weights of the tokens of texts, (rows, tokens, 1), not negative.
+        mask: (rows, tokens), 1 for tokens, and 0 for padding.
+        ids: (rows, tokens).
+        vocab_size: number of tokens of the vocabulary.
+        skipped: ids of the tokens that have no weight.
+    """
+    is_weighted = mask != 0
+    if skipped is not None:
+        is_weighted = is_weighted & ~torch.isin(ids, skipped)
+    token_weights = weights[..., 0].masked_fill(~is_weighted, 0)
+    result = weights.new_zeros(len(ids), vocab_size)
+    return result.scatter_reduce(1, ids, token_weights, "amax")
+
+
 def _mask_skipped(
     module: MaskModule, mask: Tensor, ids: Tensor | None, task: str, skipped: Tensor | None
 ) -> Tensor:
     """Return the mask of the tokens that late interaction compares, (rows, tokens)."""
+    if module.skips_first:
+        first_position = mask.int().argmax(1, keepdim=True)
+        mask = mask.scatter(1, first_position, 0)
     if ids is None:
         return mask
     if task in module.skiplist_tasks and skipped is not None and len(skipped):

@@ -105,6 +105,20 @@ CORPUS_PROMPTS = (
         metavar="TEXT",
     ),
 )
+REPRESENTATION = TaskOption(
+    "representation",
+    "Representation of texts, of a model that has several: dense, sparse or multi-vector.  "
+    "[default: dense]",
+    metavar="NAME",
+)
+# Of models that compare queries with texts.
+REPRESENTATIONS = replace(
+    REPRESENTATION,
+    help="Representation of texts, of a model that has several: dense, sparse or multi-vector. "
+    "Several of them, each with a weight, score a text by their weighted mean.  [default: dense]",
+    metavar="NAME[=WEIGHT]",
+    multiple=True,
+)
 DIM = TaskOption(
     "dim",
     "Keep the first N numbers of each embedding, as Matryoshka models allow; embeddings of "

@@ -55,6 +55,7 @@ LISTED = {
     "zoo/exporting/fastest.py:save_speeds": "the parent of a file of atomic_write",
     "zoo/exporting/graph/write.py:write_graphs": STAGED,
     "zoo/adapters/peft/write.py:write_peft": STAGED,
+    "zoo/conversion/sentence_modules.py:_write_head": STAGED,
     "zoo/conversion/sentence_modules.py:write_modules": STAGED,
     "zoo/exporting/layout.py:write_hub_files": STAGED,
     "zoo/exporting/targets/onnx/variants.py:_remove_graphs": STAGED,

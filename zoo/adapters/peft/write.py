@@ -91,7 +91,7 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
         save_file({k: t.contiguous() for k, t in tensors.items()}, staging / PEFT_WEIGHTS)
         (staging / PEFT_CONFIG).write_bytes(encode_json(peft_settings))
         for name, content in side_files(checkpoint, architecture).items():
-            (staging / name).parent.mkdir(exist_ok=True)
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
             (staging / name).write_bytes(content)
         record = HubRecord(
             zoo=FORMAT_VERSION,

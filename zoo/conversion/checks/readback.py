@@ -15,7 +15,8 @@ def check_readable(
 ) -> None:
     """Open a finished directory and compare its contents with the plan."""
     try:
-        opened = open_source(CheckpointDir(staging, str(published)))
+        # The heads of a sentence encoder that were just written may be pickles.
+        opened = open_source(CheckpointDir(staging, str(published)), allow_pickle=True)
         with opened.reader:
             result_plan = plan_conversion(opened, plan.head)
             for name in plan.config.__struct_fields__:

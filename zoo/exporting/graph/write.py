@@ -72,7 +72,7 @@ def write_graphs(
     for part in _parts(model, checkpoint, spec, cache):
         graph, names = _traced(part, opset, optimize, adapter or {})
         file = variant_file(part.file, dtype)
-        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
         external = write_graph(graph, folder / file, opset, external_over)
         graphs.append(WrittenGraph(file, names, external, fused_operators(graph)))
     return graphs

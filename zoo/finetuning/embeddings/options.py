@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from zoo.objectives.options import Options
-from zoo.sentence_models.modules import AnyModule
+from zoo.sentence_models.modules import AnyModule, LexicalPoolingModule
 from zoo.sentence_models.pooling import Pooling, PoolingMode, SimilarityFunction
 
 
@@ -51,6 +51,9 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
         usual = (self.pooling, self.normalize, self.include_prompt)
         if self.modules and usual != (None, None, None):
             raise ValueError("modules take the place of pooling, normalize and include_prompt")
+        for module in self.modules:
+            if isinstance(module, LexicalPoolingModule):
+                raise ValueError("LexicalPooling belongs to published models, and is not trained")
         if self.default_prompt_name is not None and self.default_prompt_name not in (
             self.prompts or {}
         ):

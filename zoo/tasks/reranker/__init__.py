@@ -12,6 +12,7 @@ from zoo.tasks.options import (
     PAIR,
     PAIR_COLUMNS,
     QUERY_PROMPTS,
+    REPRESENTATIONS,
 )
 
 EXAMPLES = """\b
@@ -34,6 +35,7 @@ TASKS = (
             TaskOption("query", "The query.", metavar="TEXT"),
             *QUERY_PROMPTS,
             *CORPUS_PROMPTS,
+            REPRESENTATIONS,
             TaskOption("top_k", "Number of texts to return.  [default: all]", int, minimum=1),
         ),
         text_flag=CORPUS_TEXT.flags,

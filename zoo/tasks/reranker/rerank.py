@@ -2,20 +2,24 @@
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.embed import Embed
+from zoo.inference.hybrid_embed import (
+    Representations,
+    check_representations,
+    make_embed,
+    parse_representations,
+)
 from zoo.inference.logit_scores import LogitScores, logit_score
 from zoo.inference.processing.records import TextExample, validate_text
-from zoo.inference.processing.similarity import text_similarity
 from zoo.inference.processing.table_records import InputColumns
 from zoo.inference.task import EncodedExample, Task
 from zoo.inference.text_scores import TextScores
 from zoo.overrides import override
-from zoo.sentence_models.pooling import Pooling
 from zoo.tasks.options import CORPUS_TEXT
 from zoo.tasks.retrieval.scoring import refuse_corpus_prompt
 
@@ -54,7 +58,13 @@ class Rerank(Task):
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
         if options["query"] is None:
             raise no_query()
+        options["representation"] = parse_representations(options["representation"])
         return records, options
+
+    @classmethod
+    @override
+    def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+        check_representations(checkpoint, options.get("representation"))
 
     def __init__(
         self,
@@ -65,9 +75,11 @@ class Rerank(Task):
         prompt: str | None = None,
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
+        representation: Representations | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
+        check_representations(self.checkpoint, representation)
         if prompt is not None and prompt_name is not None:
             raise UsageError("a prompt is a name or a text, and not both", "leave one out")
         if prompt is not None:
@@ -90,7 +102,9 @@ class Rerank(Task):
         elif self.is_cross_encoder:
             self.scorer = TextScores(*parts, **options, **of_query)
         else:
-            self.scorer = Embed(*parts, **options, **of_text, role="document")
+            of_text["representation"] = representation
+            of_query["representation"] = representation
+            self.scorer = make_embed(*parts, **options, **of_text, role="document")
         if self.is_cross_encoder and set(of_text.values()) != {None}:
             refuse_corpus_prompt(self.checkpoint)
         is_classifier = self.is_cross_encoder and not scores_logits
@@ -101,8 +115,8 @@ class Rerank(Task):
                 "zoo run classify predicts labels of pairs",
             )
         if not self.is_cross_encoder:
-            embed = Embed(*parts, role="query", **of_query)
-            self.query_embedding = embed_query(embed, self.query)
+            self.query_task = make_embed(*parts, role="query", **of_query)
+            self.query_embedding = embed_query(self.query_task, self.query)
 
     @override
     def run_chunks(
@@ -128,10 +142,7 @@ class Rerank(Task):
             if self.is_cross_encoder:
                 score: float = added["score"]
             else:
-                pooling = self.checkpoint.model.pooling or Pooling()
-                vector = added["embedding"]
-                similarity = pooling.similarity_fn_name
-                score = text_similarity(self.query_embedding, vector, similarity)
+                score = self.query_task.compare(self.query_embedding, added["embedding"])
             yield item._replace(record=waiting.popleft()), score
 
     def _inputs(

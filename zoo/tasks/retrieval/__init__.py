@@ -3,7 +3,15 @@
 from pathlib import Path
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import CORPUS_PROMPTS, CORPUS_TEXT, DIM, QUERY_PROMPTS, QUERY_TEXT, SEED
+from zoo.tasks.options import (
+    CORPUS_PROMPTS,
+    CORPUS_TEXT,
+    DIM,
+    QUERY_PROMPTS,
+    QUERY_TEXT,
+    REPRESENTATIONS,
+    SEED,
+)
 
 EXAMPLES = """\b
 Examples:
@@ -51,6 +59,7 @@ TASKS = (
             TaskOption("top_k", "Number of texts for each query.", int, minimum=1, default=10),
             *QUERY_PROMPTS,
             *CORPUS_PROMPTS,
+            REPRESENTATIONS,
         ),
         input_flag="--queries",
         text_flag=QUERY_TEXT.flags,

@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import UsageError, did_you_mean
 from zoo.inference.embed import Embed
+from zoo.inference.hybrid_embed import (
+    HybridEmbed,
+    Representations,
+    check_representations,
+    make_embed,
+    parse_representations,
+)
 from zoo.inference.processing.inputs import read_records, require_first
 from zoo.inference.processing.records import RecordKeys, TextExample, as_records
 from zoo.inference.processing.search import QUERIES, search_vectors
@@ -31,7 +38,7 @@ from zoo.tasks.retrieval.approximate import (
 )
 from zoo.tasks.retrieval.index import StoredVectors, VectorIndex, find_index_files, open_index
 from zoo.tasks.retrieval.scoring import check_prompts, require_ranker
-from zoo.tasks.retrieval.vectors import corpus_vectors
+from zoo.tasks.retrieval.vectors import embedded_corpus
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,6 +104,7 @@ class Search(Task):
     @override
     def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
         check_prompts(checkpoint, options)
+        check_representations(checkpoint, options.get("representation"))
 
     @classmethod
     @override
@@ -115,6 +123,7 @@ class Search(Task):
         if index is not None:
             require_index(Path(index), corpus)
         require_method(options["search_method"], index)
+        options["representation"] = parse_representations(options["representation"])
         if corpus is not None and str(corpus) != "-":
             require_first(read_corpus(corpus, options["corpus_text"]))
         return records, options
@@ -132,9 +141,11 @@ class Search(Task):
         prompt: str | None = None,
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
+        representation: Representations | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
+        check_representations(self.checkpoint, representation)
         if corpus is None and index is None:
             raise no_corpus()
         if top_k < 1:
@@ -160,10 +171,12 @@ class Search(Task):
             "role": "query",
             "prompt_name": prompt_name,
             "prompt": prompt,
+            "representation": representation,
         }
-        self.query_task = Embed(*parts, **self.query_options)
-        self.document_task = Embed(
+        self.query_task = make_embed(*parts, **self.query_options)
+        self.document_task = make_embed(
             *parts,
+            representation=representation,
             **options,
             role="document",
             prompt_name=corpus_prompt_name,
@@ -189,7 +202,7 @@ class Search(Task):
             with self._open_index(self.index) as corpus:
                 yield corpus
             return
-        with corpus_vectors(self.pooling) as vectors:
+        with embedded_corpus(self.document_task) as vectors:
             texts = []
             total = len(self.corpus) if isinstance(self.corpus, Sized) else None
             reread = None
@@ -206,7 +219,8 @@ class Search(Task):
     @contextmanager
     def _open_index(self, path: Path) -> Iterator["SearchedCorpus"]:
         """Yield the vectors of an index, after checking that they fit the model."""
-        if self.query_task.is_multi_vector or self.query_task.is_sparse:
+        has_vector = not (self.query_task.is_multi_vector or self.query_task.is_sparse)
+        if not has_vector or isinstance(self.query_task, HybridEmbed):
             raise UsageError(
                 f"{self.checkpoint.name} does not have one vector a text, which an index holds",
                 "give the texts with --corpus",
@@ -281,7 +295,7 @@ class Search(Task):
     @property
     def pooling(self) -> Pooling:
         """Pooling of the checkpoint."""
-        return self.checkpoint.model.pooling or Pooling()
+        return self.query_task.pooling
 
     def _documents(self) -> Iterator[TextExample]:
         """Return the records of the corpus."""

@@ -3,10 +3,12 @@
 import itertools
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from zoo.inference.embed import Embed
+from zoo.inference.hybrid_embed import HybridEmbed
 from zoo.inference.processing.search import BLOCK, QUERIES, BestScores, block_ranges, search_vectors
 from zoo.inference.processing.similarity import (
     COMPARED,
@@ -193,6 +195,14 @@ def corpus_vectors(pooling: Pooling) -> CorpusVectors:
     return vector_class(pooling.similarity_fn_name)
 
 
+def embedded_corpus(task: Embed) -> CorpusVectors:
+    """Return an empty corpus for the embeddings of a task."""
+    if not isinstance(task, HybridEmbed):
+        return corpus_vectors(task.pooling)
+    corpora = {name: corpus_vectors(part.pooling) for name, part in task.tasks.items()}
+    return HybridVectors(corpora, task.weights_of_scores)
+
+
 class DenseVectors(CorpusVectors):
     """One vector a text."""
 
@@ -261,6 +271,49 @@ class TokenVectors(CorpusVectors):
 
     @override
     def errors(self, queries: "list[Floats]", scores: "Floats", dtype: str) -> list[float]:
+        return [score_error(row, dtype) for row in scores]
+
+
+class HybridVectors(CorpusVectors):
+    """Embeddings of several representations; scores are the weighted means of theirs."""
+
+    def __init__(self, corpora: Mapping[str, CorpusVectors], weights: Mapping[str, float]) -> None:
+        first_corpus = next(iter(corpora.values()))
+        super().__init__(first_corpus.function)
+        self.corpora = corpora
+        total = sum(weights.values())
+        self.weights = {name: weight / total for name, weight in weights.items()}
+        for corpus in corpora.values():
+            self.files += corpus.files
+
+    @override
+    def add(self, embedding: Any) -> None:
+        for name, corpus in self.corpora.items():
+            corpus.add(embedding[name])
+        self.count += 1
+
+    @override
+    def blocks(self) -> Iterator[slice]:
+        # Texts have many vectors of tokens, which limit the size of a block.
+        for corpus in self.corpora.values():
+            if isinstance(corpus, TokenVectors):
+                return corpus.blocks()
+        return next(iter(self.corpora.values())).blocks()
+
+    @override
+    def compare(self, queries: "list[Any]", texts: "Texts") -> "Floats":
+        import numpy as np
+
+        parts = []
+        for name, corpus in self.corpora.items():
+            part_queries = [query[name] for query in queries]
+            scores = corpus.compare(part_queries, texts).astype(np.float64)
+            parts.append(self.weights[name] * scores)
+        total: Floats = np.sum(parts, axis=0)
+        return total
+
+    @override
+    def errors(self, queries: "list[Any]", scores: "Floats", dtype: str) -> list[float]:
         return [score_error(row, dtype) for row in scores]
 
 

@@ -9,6 +9,7 @@ from zoo.tasks.options import (
     PAIR,
     PAIR_COLUMNS,
     PROMPTS,
+    REPRESENTATION,
     VECTORS,
 )
 
@@ -31,7 +32,7 @@ TASKS = (
         predict="zoo.inference.embed:Embed",
         train="zoo.tasks.sentence_embedding.train:SENTENCE_EMBEDDING",
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",
-        run_options=(*PROMPTS, *VECTORS),
+        run_options=(*PROMPTS, REPRESENTATION, *VECTORS),
         train_options=(NEGATIVES,),
         losses="zoo.finetuning.embeddings.losses:loss_types",
         columns=PAIR_COLUMNS,
@@ -50,7 +51,7 @@ TASKS = (
         "Compute the similarity of the two texts of each pair.",
         heads=("none",),
         predict="zoo.tasks.sentence_embedding.similarity:Similarity",
-        run_options=PROMPTS,
+        run_options=(*PROMPTS, REPRESENTATION),
         examples=EXAMPLES,
     ),
 )

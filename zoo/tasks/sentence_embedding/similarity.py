@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.inference.embed import Embed
 from zoo.inference.processing.records import RecordKeys
-from zoo.inference.processing.similarity import text_similarity
 from zoo.inference.task import EncodedExample, EncodedTexts
 from zoo.overrides import override
 from zoo.tokenizers import Encoded
@@ -40,7 +39,7 @@ class Similarity(Embed):
         import numpy as np
 
         first, second = (row["embedding"].astype(np.float64) for row in rows)
-        return {"similarity": text_similarity(first, second, self.pooling.similarity_fn_name)}
+        return {"similarity": self.compare(first, second)}
 
     @override
     def to_json(self, added: dict[str, Any]) -> dict[str, Any]:

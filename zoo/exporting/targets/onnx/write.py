@@ -84,7 +84,7 @@ def write_quantized_graphs(
         write_onnx(checkpoint, scratch, options, "float32", external_over=external_over)
         for source in graph_files(scratch, "float32"):
             name = variant_file(source.relative_to(scratch).as_posix(), method.dtype)
-            (directory / name).parent.mkdir(exist_ok=True)
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
             quantize(
                 source,
                 directory / name,

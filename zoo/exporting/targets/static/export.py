@@ -120,7 +120,7 @@ def distil(
         **hub_pooling_files(_POOLING, hidden_size, family.sentence_module),
     }
     for file, content in files.items():
-        (hub / file).parent.mkdir(exist_ok=True)
+        (hub / file).parent.mkdir(parents=True, exist_ok=True)
         (hub / file).write_bytes(content)
     convert(CheckpointDir(hub, str(hub)), scratch / "model")
     return _with_source(load_checkpoint(scratch / "model"), checkpoint)

@@ -46,6 +46,7 @@ GROUPS = {
         "eval": ("zoo.cli.inference.eval", "Evaluate a model on data of your own."),
         "look": ("zoo.cli.inference.look", "Draw attention, predictions and layers of a model."),
         "tokenize": ("zoo.cli.inference.tokenize", "Show how models cut a text into tokens."),
+        "serve": ("zoo.cli.inference.serve", "Serve models over HTTP."),
         "bench": ("zoo.cli.inference.bench", "Measure speed and memory on several backends."),
     },
     "Installation": {

@@ -106,6 +106,17 @@ class ReferenceType(click.types.StringParamType):
         ]
 
 
+class NamedReferenceType(ReferenceType):
+    """Reference to a model, with a name of the user's before it: ``NAME=REF``."""
+
+    @staticmethod
+    def split(text: str) -> tuple[str, str]:
+        """Return the name, empty if there is none, and the reference."""
+        name, separator, ref = text.partition("=")
+        is_named = bool(separator and name and ref) and "/" not in name
+        return (name, ref) if is_named and not Path(text).exists() else ("", text)
+
+
 class PathOrText(click.types.StringParamType):
     """Path of a file, or a text, which a command distinguishes; a shell completes paths."""
 
@@ -190,6 +201,7 @@ class KeptFile(PathText):
 
 
 REFERENCE = ReferenceType()
+NAMED_REFERENCE = NamedReferenceType()
 
 
 PATH = PathText()

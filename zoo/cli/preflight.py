@@ -6,7 +6,13 @@ from typing import Any
 import click
 
 from zoo.api.settings import config_file
-from zoo.cli.parameter_types import DirectoryType, InputFile, KeptFile, ReferenceType
+from zoo.cli.parameter_types import (
+    DirectoryType,
+    InputFile,
+    KeptFile,
+    NamedReferenceType,
+    ReferenceType,
+)
 from zoo.errors import SourceError, UsageError, did_you_mean
 
 
@@ -26,7 +32,9 @@ def check_arguments(ctx: click.Context) -> None:
 def _check(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     parameter_type = parameter.type
     metavar = parameter.metavar or ""
-    if isinstance(parameter_type, ReferenceType):
+    if isinstance(parameter_type, NamedReferenceType):
+        _check_reference(parameter_type.split(value)[1], {"REF"})
+    elif isinstance(parameter_type, ReferenceType):
         _check_reference(value, {*metavar.removesuffix("...").split("|")})
     elif isinstance(parameter_type, InputFile | KeptFile):
         from zoo.data.readers.documents import require_files

@@ -305,6 +305,12 @@ class Embed(BatchTask):
         return min(self.dim or size, size)
 
     @override
+    def max_result_numbers(self, record: TextExample) -> int:
+        if self.is_multi_vector:
+            return self.size * self.max_record_tokens(record)
+        return self.size
+
+    @override
     def no_vectors(self) -> "NDArray[Any]":
         import numpy as np
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 # Characters of a chunk for each token of a batch. A chunk has about 16 batches of English text, for
 # which padding and calls cost at most 4 % more than for chunks of 2,048 texts of any length.
 CHUNK_CHARACTERS_PER_TOKEN = 64
+RESULT_NUMBERS = 1024  # of a result that is not made of vectors
+SPECIAL_TOKENS = 8  # around a text or a pair of texts
 
 
 class TaskWarning(UserWarning):
@@ -247,11 +249,18 @@ class Task(ABC):
             start: number of records before these, all in chunks that were run.
         """
         for chunk in self.stream_chunks(records, start=start):
-            yield (self._joined(item, added, arrays=arrays) for item, added in chunk)
+            yield (self.join_result(item, added, arrays=arrays) for item, added in chunk)
 
-    def _joined(
-        self, item: EncodedExample, added: dict[str, Any], *, arrays: bool
+    def join_result(
+        self, item: EncodedExample, added: dict[str, Any], *, arrays: bool = False
     ) -> dict[str, Any]:
+        """Return the result of an input: its texts, its other keys and the values of the task.
+
+        Args:
+            item: the input.
+            added: the values that the task adds.
+            arrays: return NumPy arrays in place of lists.
+        """
         values = added if arrays else self.to_json(added)
         result = {**self.keys.columns(item.record), **values}
         truncated = self.truncated(item)
@@ -400,6 +409,18 @@ class Task(ABC):
             yield
         except NonFiniteError as error:
             raise NonFiniteError(f"{self.checkpoint.name}: {error.what}") from error
+
+    def max_result_numbers(self, record: TextExample) -> int:
+        """Return how many numbers the result of a record has at most, about.
+
+        A server bounds its memory by it.
+        """
+        return RESULT_NUMBERS
+
+    def max_record_tokens(self, record: TextExample) -> int:
+        """Return how many tokens a record has at most, by its characters and the model's limit."""
+        characters = len(record.text) + len(record.pair or "") + SPECIAL_TOKENS
+        return characters if self.max_tokens is None else min(characters, self.max_tokens)
 
     def validate(self, record: TextExample) -> None:
         """Check one record before it is tokenized; a ``UsageError`` names it."""

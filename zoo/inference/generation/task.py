@@ -1,8 +1,8 @@
 """Base class of tasks that generate text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from zoo.errors import UsageError
 from zoo.inference.generation.config import GenerationConfig, generation_config, token_ids
@@ -183,8 +183,14 @@ class GenerationTask(BatchTask):
             results.append(result)
         return results
 
-    def stream_text(self, record: TextExample, row_id: int = 0) -> Iterator[str]:
-        """Generate a continuation of one text and yield its text token by token."""
+    def stream_text(
+        self, record: TextExample, row_id: int = 0
+    ) -> Generator[str, None, Literal["end", "length"]]:
+        """Generate a continuation of one text and yield its text token by token.
+
+        Returns:
+            why it ends, as ``stopped`` of a result.
+        """
         if self.settings.num_beams > 1:
             raise UsageError("beam search finds a text at its end", "stream without beams")
         from zoo.inference.generation.generate import stream
@@ -204,11 +210,21 @@ class GenerationTask(BatchTask):
             logits_processor=self.logits_processor,
         )
         ends = self.eos_token_ids
-        new_tokens = (token for token in tokens if token not in ends)
+        stopped: Literal["end", "length"] = "length"
+
+        def new_tokens() -> Iterator[int]:
+            nonlocal stopped
+            for token in tokens:
+                if token in ends:
+                    stopped = "end"
+                else:
+                    yield token
+
         with self.name_model_in_errors():
             yield from stream_text(
-                new_tokens, self.tokenizer.targets.decode, self._preceding(prompt)
+                new_tokens(), self.tokenizer.targets.decode, self._preceding(prompt)
             )
+        return stopped
 
     def _inputs(self, prompts: Sequence[Sequence[int]]) -> "dict[str, Tensor]":
         from zoo.inference.generation.decoder import pad

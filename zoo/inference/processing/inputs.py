@@ -180,15 +180,7 @@ def _decode(line: bytes, location: str) -> str:
 def _parse(
     line: bytes, location: str, names: RecordKeys, keys: RecordKeys, columns: InputColumns
 ) -> TextExample:
-    """Return the record of a line of JSON.
-
-    Args:
-        line: the line.
-        location: its name for messages.
-        names: keys of the texts in the line.
-        keys: keys of the task's texts in results, if the results have a key of the same name.
-        columns: the columns to read.
-    """
+    """Return the record of a line of JSON; ``names`` are the keys of its texts."""
     _decode(line, location)
     try:
         value = parse_json(line.rstrip(), location)
@@ -196,6 +188,27 @@ def _parse(
         raise UsageError(error.what, f"{names.example}; --format text reads lines") from None
     if not isinstance(value, dict):
         raise UsageError(f"{location} is not a JSON object", names.example)
+    return record_of_object(value, location, keys, columns)
+
+
+def record_of_object(
+    value: dict[str, Any],
+    location: str,
+    keys: RecordKeys = DEFAULT_KEYS,
+    columns: InputColumns = DEFAULT_COLUMNS,
+) -> TextExample:
+    """Return the record of an object, such as a line of JSON.
+
+    Args:
+        value: the object.
+        location: its name for messages.
+        keys: keys of the task's texts in results, if the results have a key of the same name.
+        columns: the columns to read.
+
+    Raises:
+        UsageError: a text is missing or not valid.
+    """
+    names = keys.renamed(columns.text, columns.pair)
     if (missing := names.missing(value)) is not None:
         raise UsageError(f"{location} has no {missing}", _remedy(missing, list(value), columns))
     text_names = names.names(value)

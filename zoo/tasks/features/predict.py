@@ -8,7 +8,7 @@ from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import short_floats
 from zoo.inference.processing.records import TextExample
 from zoo.inference.session import no_layers
-from zoo.inference.task import BatchTask, EncodedExample
+from zoo.inference.task import RESULT_NUMBERS, BatchTask, EncodedExample
 from zoo.inference.task_checks import require_finite
 from zoo.io.numbers import parse_int
 from zoo.overrides import override
@@ -103,6 +103,11 @@ class ExtractFeatures(BatchTask):
             }
             results.append(result)
         return results
+
+    @override
+    def max_result_numbers(self, record: TextExample) -> int:
+        width = int(getattr(self.checkpoint.config, "hidden_size", RESULT_NUMBERS))
+        return len(self.layers) * width * self.max_record_tokens(record)
 
     @override
     def to_json(self, added: dict[str, Any]) -> dict[str, Any]:

@@ -94,26 +94,17 @@ class Rerank(Task):
         self.top_k = top_k
         parts = (self.checkpoint, self.session, self.tokenizer)
         options.pop("tokenizer", None)
-        scores_logits = logit_score(self.checkpoint) is not None
-        self.is_cross_encoder = scores_logits or "classify" in self.checkpoint.head.tasks
+        scorer_class = pair_scorer_class(self.checkpoint)
+        self.is_cross_encoder = scorer_class is not None
         self.scorer: Task
-        if scores_logits:
-            self.scorer = LogitScores(*parts, **options, **of_query)
-        elif self.is_cross_encoder:
-            self.scorer = TextScores(*parts, **options, **of_query)
+        if scorer_class is not None:
+            self.scorer = scorer_class(*parts, **options, **of_query)
         else:
             of_text["representation"] = representation
             of_query["representation"] = representation
             self.scorer = make_embed(*parts, **options, **of_text, role="document")
         if self.is_cross_encoder and set(of_text.values()) != {None}:
             refuse_corpus_prompt(self.checkpoint)
-        is_classifier = self.is_cross_encoder and not scores_logits
-        if is_classifier and len(self.checkpoint.config.labels) != 1:
-            raise UsageError(
-                f"{self.checkpoint.name} has {len(self.checkpoint.config.labels)} labels, and a "
-                "reranker one",
-                "zoo run classify predicts labels of pairs",
-            )
         if not self.is_cross_encoder:
             self.query_task = make_embed(*parts, role="query", **of_query)
             self.query_embedding = embed_query(self.query_task, self.query)
@@ -130,7 +121,7 @@ class Rerank(Task):
         else:
             best = heapq.nlargest(self.top_k, candidates, key=_order)
         yield (
-            self._joined(item, {"corpus_id": -number, "score": score}, arrays=arrays)
+            self.join_result(item, {"corpus_id": -number, "score": score}, arrays=arrays)
             for score, number, item in best
         )
 
@@ -162,6 +153,25 @@ class Rerank(Task):
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         raise NotImplementedError("texts are sorted together, by run_chunks")
+
+
+def pair_scorer_class(checkpoint: "Checkpoint") -> type[TextScores] | None:
+    """Return the task that scores pairs of a query and a text; ``None`` for sentence encoders.
+
+    Raises:
+        UsageError: the model is a classifier of several labels.
+    """
+    if logit_score(checkpoint) is not None:
+        return LogitScores
+    if "classify" not in checkpoint.head.tasks:
+        return None
+    labels = checkpoint.config.labels
+    if len(labels) != 1:
+        raise UsageError(
+            f"{checkpoint.name} has {len(labels)} labels, and a reranker one",
+            "zoo run classify predicts labels of pairs",
+        )
+    return TextScores
 
 
 def no_query() -> UsageError:

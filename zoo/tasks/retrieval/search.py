@@ -328,7 +328,9 @@ class Search(Task):
                 if corpus.texts:
                     columns = corpus.texts[match["corpus_id"]]
                 results.append({**columns, **match})
-            yield self._joined(item._replace(record=record), {"results": results}, arrays=arrays)
+            yield self.join_result(
+                item._replace(record=record), {"results": results}, arrays=arrays
+            )
 
     @override
     def run_chunk(

@@ -1,0 +1,194 @@
+"""The engine: one batch for several requests, in turn, and each request with its own errors."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.inference.conftest import Small, hub_checkpoint, small
+from zoo.api import Model
+from zoo.errors import NonFiniteError, UsageError
+from zoo.inference.embed import Embed
+from zoo.inference.processing.records import as_records
+from zoo.serving.engine import Engine
+from zoo.serving.errors import TooLarge
+from zoo.serving.models import ServedModel
+
+__all__ = ["hub_checkpoint", "small"]
+LONG = " ".join("ab" * 40)
+
+
+@pytest.fixture
+def served(small: Small) -> ServedModel:
+    model, _ = small("BertModel")
+    return ServedModel("tiny", model)
+
+
+def run(work: Callable[[Engine], Awaitable[Any]], max_batch_tokens: int = 64) -> Any:
+    """Return what a function returns that uses an engine."""
+
+    async def main() -> Any:
+        engine = Engine(max_batch_tokens)
+        engine.start()
+        try:
+            return await asyncio.wait_for(work(engine), 60)
+        finally:
+            await engine.close()
+
+    return asyncio.run(main())
+
+
+async def vectors(
+    engine: Engine, model: ServedModel, texts: list[str], client: str = "", truncate: bool = True
+) -> Any:
+    results = await engine.run(
+        model, model.task(Embed), list(as_records(texts)), client=client, truncate=truncate
+    )
+    return np.stack([result.added["embedding"] for result in results])
+
+
+def test_results_do_not_depend_on_what_shares_a_batch(served: ServedModel) -> None:
+    requests = [["a b c"], ["b"], ["c c c c c c", "a", "a b"], ["b c"] * 40]
+
+    async def work(engine: Engine) -> Any:
+        return await asyncio.gather(*(vectors(engine, served, texts) for texts in requests))
+
+    for texts, computed in zip(requests, run(work), strict=True):
+        alone = np.stack([served.model.embed(text) for text in texts])
+        np.testing.assert_allclose(computed, alone, atol=1e-6)
+
+
+def test_requests_share_batches(served: ServedModel) -> None:
+    calls = count_calls(served.model)
+
+    async def work(engine: Engine) -> None:
+        await asyncio.gather(*(vectors(engine, served, ["a b"]) for _ in range(32)))
+
+    run(work, max_batch_tokens=1024)
+    # The first request may have been computed before the others arrived.
+    assert 1 <= len(calls) <= 3 and max(calls) >= 16
+
+
+def test_a_short_request_does_not_wait_for_a_long_one(served: ServedModel) -> None:
+    finished: list[str] = []
+
+    async def work(engine: Engine) -> None:
+        async def request(texts: list[str], client: str) -> None:
+            await vectors(engine, served, texts, client)
+            finished.append(client)
+
+        long = asyncio.ensure_future(request(["a b c"] * 500, "greedy"))
+        await asyncio.sleep(0)
+        await asyncio.gather(request(["b"], "second"), request(["c"], "third"))
+        assert not long.done()
+        await long
+
+    run(work)
+    assert finished[-1] == "greedy"
+
+
+def test_a_cancelled_request_is_not_computed(served: ServedModel) -> None:
+    calls = count_calls(served.model)
+
+    async def work(engine: Engine) -> None:
+        request = asyncio.ensure_future(vectors(engine, served, ["a b c"] * 2000))
+        while not calls:
+            await asyncio.sleep(0.001)
+        request.cancel()
+        await vectors(engine, served, ["a"])
+
+    run(work)
+    assert sum(calls) < 1500
+
+
+def test_a_text_that_is_too_long_fails_alone(served: ServedModel) -> None:
+    async def work(engine: Engine) -> Any:
+        return await asyncio.gather(
+            vectors(engine, served, ["a"], truncate=False),
+            vectors(engine, served, ["a", LONG], truncate=False),
+            vectors(engine, served, [LONG], truncate=True),
+            return_exceptions=True,
+        )
+
+    short, refused, cut = run(work)
+    assert short.shape == cut.shape
+    assert isinstance(refused, TooLarge)
+    assert refused.message.startswith("text 2 is ") and LONG not in refused.message
+
+
+def test_an_output_that_is_nan_fails_alone(served: ServedModel) -> None:
+    session: Any = served.model.session
+    broken_token = served.model.tokenizer.encode(["c"], max_tokens=None)[0].ids[1]
+    with torch.no_grad():
+        session.model.get_parameter("embeddings.tokens.weight")[broken_token] = torch.nan
+
+    async def work(engine: Engine) -> list[Any]:
+        requests = [vectors(engine, served, [text]) for text in ("a", "b", "c", "a b")]
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+    results = run(work, max_batch_tokens=1024)
+    assert isinstance(results[2], NonFiniteError)
+    for text, result in zip(("a", "b", "a b"), (results[0], results[1], results[3]), strict=True):
+        np.testing.assert_allclose(result[0], served.model.embed(text), atol=1e-6)
+    assert served.is_healthy
+
+
+def test_a_model_that_fails_on_everything_is_not_healthy(served: ServedModel) -> None:
+    session: Any = served.model.session
+
+    async def work(engine: Engine) -> None:
+        await vectors(engine, served, ["a"])
+        assert served.is_healthy
+        parameters = dict(session.model.named_parameters())
+        kept = parameters["embeddings.tokens.weight"].clone()
+        parameters["embeddings.tokens.weight"].data.fill_(torch.nan)
+        with pytest.raises(NonFiniteError):
+            await vectors(engine, served, ["b"])
+        assert not served.is_healthy
+        parameters["embeddings.tokens.weight"].data.copy_(kept)
+        await vectors(engine, served, ["b"])
+        assert served.is_healthy
+
+    run(work)
+
+
+def test_an_invalid_text_is_an_error_of_its_request(small: Small) -> None:
+    model, _ = small("BertForMaskedLM")
+    served = ServedModel("tiny", model)
+
+    async def work(engine: Engine) -> Any:
+        async def fill(text: str) -> Any:
+            task = served.task("fill-mask")
+            records = list(as_records([text]))
+            return await engine.run(served, task, records, client="", truncate=False)
+
+        return await asyncio.gather(fill("a [MASK]"), fill("no mask"), return_exceptions=True)
+
+    filled, refused = run(work)
+    assert len(filled[0].added["masks"]) == 1
+    assert isinstance(refused, UsageError)
+
+
+def count_calls(model: Model) -> list[int]:
+    """Return a list that gets the number of texts of each batch from now on."""
+    calls: list[int] = []
+    session: Any = model.session
+    forward = session.run
+
+    def counted(inputs: Any, outputs: Any = None) -> Any:
+        calls.append(len(next(iter(inputs.values()))))
+        return forward(inputs, outputs)
+
+    session.run = counted
+    return calls
+
+
+def test_the_log_has_no_text(served: ServedModel, tmp_path: Path) -> None:
+    from zoo.serving.errors import request_error
+
+    secret = "a text that nobody may see"
+    assert secret not in request_error(ValueError(secret)).message

@@ -1,0 +1,442 @@
+"""The engine: one thread that runs the texts of all requests, in batches.
+
+While a batch is computed, other requests arrive; the next batch is formed from all that wait, so
+that no timer is needed. A batch has texts of one task, chosen in turn from all clients, up to a
+number of tokens; a long request is therefore split, and a short one waits for one batch at most.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from zoo.errors import UsageError, ZooError
+from zoo.inference.task import BatchTask
+from zoo.serving.errors import TooLarge, Unavailable
+from zoo.serving.fair_queue import FairQueue, Job, RowResult
+
+if TYPE_CHECKING:
+    from zoo.inference.processing.records import TextExample
+    from zoo.inference.task import EncodedExample, Task
+    from zoo.serving.models import ServedModel
+
+LOG = logging.getLogger("zoo.serving")
+Value = TypeVar("Value")
+
+# Texts and characters that are tokenized together; a single text may be longer.
+TOKENIZED_TEXTS = 256
+TOKENIZED_CHARACTERS = 1 << 16
+ACTIVE_STREAMS = 8  # that generate text at the same time; the others wait
+PIECES_AHEAD = 64  # of generated text that a client has not read
+
+
+@dataclass(eq=False)
+class Call:
+    """A function that the engine runs by itself, not in a batch."""
+
+    function: Callable[[], Any]
+    done: "asyncio.Future[Any]"
+    is_cancelled: bool = False
+
+
+class StreamEnd(NamedTuple):
+    """The end of a stream: why it ended, as ``stopped`` of a result."""
+
+    stopped: str
+
+
+@dataclass(eq=False)
+class Stream:
+    """Text that is generated piece by piece, in turn with batches and other streams."""
+
+    pieces: Generator[str, None, str]
+    # Pieces that the client has not read, and last the end or an error.
+    unread: "asyncio.Queue[str | Exception | StreamEnd]"
+    is_cancelled: bool = False
+
+
+@dataclass
+class _Finished:
+    """What a turn of the engine has finished, for the event loop."""
+
+    results: list[tuple["asyncio.Future[Any]", Any]] = field(default_factory=list)
+    errors: list[tuple["asyncio.Future[Any]", Exception]] = field(default_factory=list)
+
+
+class Engine:
+    """Runs tasks for requests, in a thread of its own.
+
+    Args:
+        max_batch_tokens: number of tokens of a turn, which bounds how long a short request waits.
+    """
+
+    def __init__(self, max_batch_tokens: int) -> None:
+        self.max_batch_tokens = max_batch_tokens
+        self._arrivals: queue.SimpleQueue[Job | Call | Stream | None] = queue.SimpleQueue()
+        self._queue = FairQueue()
+        self._calls: deque[Call] = deque()
+        self._streams: deque[Stream] = deque()
+        self._is_closing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="zoo-engine", daemon=True)
+
+    # Called by the event loop
+
+    def start(self) -> None:
+        """Start the thread; called in the event loop, to which results are delivered."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    async def close(self) -> None:
+        """Finish what was begun, and end the thread."""
+        self._arrivals.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    async def run(
+        self,
+        model: "ServedModel",
+        task: "Task",
+        records: "Sequence[TextExample]",
+        *,
+        client: str,
+        truncate: bool,
+        first_row: int = 0,
+    ) -> list[RowResult]:
+        """Return the result of each record; ``first_row`` is the number of the first one.
+
+        Raises:
+            RequestError: a text is too long.
+            ZooError: a text is not valid for the task, or the model has failed.
+        """
+        if not records:
+            return []
+        self._require_thread()
+        done: asyncio.Future[list[RowResult]] = asyncio.get_running_loop().create_future()
+        job = Job(model, task, client, truncate, done, deque(records), first_row)
+        self._arrivals.put(job)
+        try:
+            return await done
+        finally:
+            job.is_cancelled = True
+
+    async def call(self, function: Callable[[], Value]) -> Value:
+        """Return what a function returns that the engine calls between two batches."""
+        self._require_thread()
+        done = asyncio.get_running_loop().create_future()
+        call = Call(function, done)
+        self._arrivals.put(call)
+        try:
+            value: Value = await done
+            return value
+        finally:
+            call.is_cancelled = True
+
+    async def stream(self, pieces: Generator[str, None, str]) -> AsyncIterator[str | StreamEnd]:
+        """Yield pieces of text as they are generated, and the end."""
+        self._require_thread()
+        stream = Stream(pieces, asyncio.Queue())
+        self._arrivals.put(stream)
+        try:
+            while True:
+                piece = await stream.unread.get()
+                if isinstance(piece, Exception):
+                    raise piece
+                yield piece
+                if isinstance(piece, StreamEnd):
+                    return
+                if stream.unread.qsize() == PIECES_AHEAD // 2:
+                    self._wake()
+        finally:
+            stream.is_cancelled = True
+            self._wake()
+
+    def _require_thread(self) -> None:
+        if not self.is_alive:
+            raise Unavailable("the engine has stopped")
+
+    def _wake(self) -> None:
+        """Make the thread look at its streams again."""
+        self._arrivals.put(Call(int, asyncio.get_running_loop().create_future(), is_cancelled=True))
+
+    # Called by the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._is_idle:
+                self._receive()
+                finished = _Finished()
+                self._run_calls(finished)
+                self._run_batch(finished)
+                self._deliver(finished)
+                self._step_streams()
+        finally:
+            self._fail_all()
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether the thread ends: the server is closing, and nothing is left to do."""
+        return self._is_closing and not (self._queue or self._calls or self._streams)
+
+    def _receive(self) -> None:
+        """Take what has arrived; wait if there is nothing else to do."""
+        has_work = bool(self._queue or self._calls)
+        has_work = has_work or any(_can_step(stream) for stream in self._streams)
+        while True:
+            try:
+                arrival = self._arrivals.get(block=not has_work)
+            except queue.Empty:
+                return
+            has_work = True
+            if arrival is None:
+                self._is_closing = True
+            elif isinstance(arrival, Job):
+                self._queue.add(arrival)
+            elif isinstance(arrival, Stream):
+                self._streams.append(arrival)
+            else:
+                self._calls.append(arrival)
+
+    def _run_calls(self, finished: _Finished) -> None:
+        while self._calls:
+            call = self._calls.popleft()
+            if call.is_cancelled:
+                continue
+            try:
+                finished.results.append((call.done, call.function()))
+            except Exception as error:
+                _log_failure(error)
+                finished.errors.append((call.done, error))
+            return  # one a turn, so that batches take turns with them
+
+    def _run_batch(self, finished: _Finished) -> None:
+        turns = self._queue.next_turns()
+        if not turns:
+            return
+        self._tokenize(turns, finished)
+        batch = _take(turns, self.max_batch_tokens)
+        if not batch:
+            return
+        for job, results in self._compute(batch):
+            if job.error is not None:
+                continue
+            if isinstance(results, Exception):
+                self._fail(job, results, finished)
+                continue
+            for result in results:
+                job.set_result(result)
+            if job.open_results == 0:
+                finished.results.append((job.done, job.results))
+
+    def _tokenize(self, turns: Sequence["deque[Job]"], finished: _Finished) -> None:
+        """Tokenize texts of jobs that have none left, all together."""
+        portions = _portions(turns)
+        if not portions:
+            return
+        records: list[TextExample] = []
+        for _, portion in portions:
+            records += portion
+        try:
+            items = portions[0][0].task.tokenize(records, 0)
+        except Exception:
+            # Which request it is shows when each is tokenized by itself.
+            items = []
+        start = 0
+        for job, portion in portions:
+            end = start + len(portion)
+            try:
+                job_items = items[start:end] or job.task.tokenize(portion, 0)
+                self._add_tokenized(job, job_items)
+            except Exception as error:
+                self._fail(job, error, finished)
+            start = end
+
+    def _add_tokenized(self, job: Job, items: "Sequence[EncodedExample]") -> None:
+        """Check the tokens of texts of a job, which are then ready to be computed."""
+        first_row = job.next_row - len(items)
+        for number, item in enumerate(items):
+            row = item._replace(row_id=first_row + number)
+            truncated = job.task.truncated(row)
+            if truncated and not job.truncate:
+                raise too_long(row, truncated, job.task)
+            job.task.check(row)
+            job.tokenized.append(row)
+
+    def _compute(
+        self, batch: "Sequence[tuple[Job, EncodedExample]]"
+    ) -> list[tuple[Job, list[RowResult] | Exception]]:
+        """Return the results of a batch, for each job, or what the job failed with."""
+        rows: dict[Job, list[EncodedExample]] = {}
+        for job, item in batch:
+            rows.setdefault(job, []).append(item)
+        first_job = batch[0][0]
+        model = first_job.model
+        task = first_job.task
+        try:
+            results = _run_rows(task, [item for _, item in batch])
+        except Exception as error:
+            if len(rows) == 1:
+                return [(first_job, self._judge(model, task, error))]
+            return [(job, self._compute_alone(job, items)) for job, items in rows.items()]
+        model.set_success(task, batch[0][1])
+        outcomes: dict[Job, list[RowResult]] = {job: [] for job in rows}
+        for (job, _), result in zip(batch, results, strict=True):
+            outcomes[job].append(result)
+        return list(outcomes.items())
+
+    def _compute_alone(
+        self, job: Job, items: "Sequence[EncodedExample]"
+    ) -> list[RowResult] | Exception:
+        """Return the results of one job of a batch that has failed, or what it fails with."""
+        try:
+            results = _run_rows(job.task, items)
+        except Exception as error:
+            return self._judge(job.model, job.task, error)
+        job.model.set_success(job.task, items[0])
+        return results
+
+    def _judge(self, model: "ServedModel", task: "Task", error: Exception) -> Exception:
+        """Log a failure of a request, and find out whether the model still works."""
+        _log_failure(error)
+        if not isinstance(error, UsageError):
+            model.check_health(task)
+        return error
+
+    def _fail(self, job: Job, error: Exception, finished: _Finished) -> None:
+        job.error = error
+        finished.errors.append((job.done, error))
+
+    def _step_streams(self) -> None:
+        """Generate one piece of each stream."""
+        for stream in list(self._streams)[:ACTIVE_STREAMS]:
+            if not stream.is_cancelled and stream.unread.qsize() >= PIECES_AHEAD:
+                continue
+            piece = _next_piece(stream)
+            if not isinstance(piece, str):
+                stream.pieces.close()
+                self._streams.remove(stream)
+            self._call_soon(stream.unread.put_nowait, piece)
+
+    def _deliver(self, finished: _Finished) -> None:
+        if finished.results or finished.errors:
+            self._call_soon(_set_results, finished)
+
+    def _fail_all(self) -> None:
+        """Answer everything that waits: the thread ends."""
+        finished = _Finished()
+        error = Unavailable("the engine has stopped")
+        waiting = [job.done for job in self._queue.clear()]
+        waiting += [call.done for call in self._calls]
+        for stream in self._streams:
+            self._call_soon(stream.unread.put_nowait, error)
+        finished.errors += [(future, error) for future in waiting]
+        self._deliver(finished)
+
+    def _call_soon(self, function: Callable[..., object], *arguments: object) -> None:
+        assert self._loop is not None, "the thread is started by the event loop"
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def _portions(turns: Sequence["deque[Job]"]) -> "list[tuple[Job, list[TextExample]]]":
+    """Return the next texts of jobs that have none that are tokenized, and remove them there."""
+    portions: list[tuple[Job, list[TextExample]]] = []
+    texts = 0
+    characters = 0
+    for jobs in turns:
+        for job in jobs:
+            portion: list[TextExample] = []
+            while job.untokenized and not job.tokenized:
+                if texts >= TOKENIZED_TEXTS or characters >= TOKENIZED_CHARACTERS:
+                    break
+                record = job.untokenized.popleft()
+                portion.append(record)
+                texts += 1
+                characters += len(record.text) + len(record.pair or "")
+            if portion:
+                portions.append((job, portion))
+    return portions
+
+
+def too_long(item: "EncodedExample", truncated: int, task: "Task") -> TooLarge:
+    """Return the error of a text that would have to be cut."""
+    return TooLarge(
+        f"{item.record.location} is {truncated:,} tokens longer than the {task.max_tokens:,} that "
+        'the model reads; shorten it, or add "truncate": true'
+    )
+
+
+def _next_piece(stream: Stream) -> str | Exception | StreamEnd:
+    """Return the next piece of a stream, its end, or what it has failed with."""
+    if stream.is_cancelled:
+        return StreamEnd("cancelled")
+    try:
+        return next(stream.pieces)
+    except StopIteration as end:
+        return StreamEnd(end.value)
+    except Exception as error:
+        _log_failure(error)
+        return error
+
+
+def _can_step(stream: Stream) -> bool:
+    return stream.is_cancelled or stream.unread.qsize() < PIECES_AHEAD
+
+
+def _take(turns: "Sequence[deque[Job]]", max_tokens: int) -> "list[tuple[Job, EncodedExample]]":
+    """Return texts of up to a number of tokens, one of each client after another; at least one."""
+    batch: list[tuple[Job, EncodedExample]] = []
+    waiting = [jobs for jobs in turns if jobs]
+    tokens = 0
+    while waiting:
+        for jobs in list(waiting):
+            while jobs and not (jobs[0].tokenized and jobs[0].is_waiting):
+                jobs.popleft()
+            if not jobs:
+                waiting.remove(jobs)
+                continue
+            job = jobs[0]
+            jobs.rotate(-1)
+            cost = _cost(job.task, job.tokenized[0])
+            if batch and tokens + cost > max_tokens:
+                return batch
+            batch.append((job, job.tokenized.popleft()))
+            tokens += cost
+    return batch
+
+
+def _cost(task: "Task", item: "EncodedExample") -> int:
+    """Return the number of tokens of a text, in all rows that it is computed in."""
+    if isinstance(task, BatchTask):
+        return sum(task.cost(row) for row in task.split(item))
+    return len(item.encoded.ids)
+
+
+def _run_rows(task: "Task", items: "Sequence[EncodedExample]") -> list[RowResult]:
+    return [RowResult(item, added) for item, added in task.run_chunk(list(items))]
+
+
+def _set_results(finished: _Finished) -> None:
+    """Set futures, in the event loop; those that nobody waits for are cancelled."""
+    for future, value in finished.results:
+        if not future.done():
+            future.set_result(value)
+    for future, error in finished.errors:
+        if not future.done():
+            future.set_exception(error)
+
+
+def _log_failure(error: Exception) -> None:
+    """Log an exception; its message only if it is ours, since another may have texts in it."""
+    if isinstance(error, ZooError):
+        LOG.warning("a request has failed", extra={"error": type(error).__name__})
+        return
+    LOG.error("the model has failed", extra={"error": type(error).__name__})

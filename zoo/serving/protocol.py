@@ -1,0 +1,89 @@
+"""HTTP connections of uvicorn, with limits on headers: their size and the time that they take."""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from zoo.overrides import override
+
+MAX_HEADER_BYTES = 32 << 10
+HEADER_SECONDS = 10.0
+FREE_DESCRIPTORS = 64  # that connections leave to files
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """A connection that is closed if its headers are too large or arrive too slowly.
+
+    uvicorn limits neither: a client that sends a byte a second keeps a connection open, and headers
+    without an end fill the memory.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
+        self._reads_headers = True
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._start_timer()
+        if len(self.connections) > max_connections():
+            self._refuse(b"503 Service Unavailable")
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if self._reads_headers:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        # The first bytes of a body may have arrived with the headers.
+        if self._reads_headers and self._header_bytes > MAX_HEADER_BYTES:
+            self._refuse(b"431 Request Header Fields Too Large")
+
+    @override
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._header_bytes = 0
+        self._reads_headers = True
+        self._start_timer()
+
+    @override
+    def on_headers_complete(self) -> None:
+        self._reads_headers = False
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        self._header_timer = self.loop.call_later(HEADER_SECONDS, self._end_slow_headers)
+
+    def _stop_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _end_slow_headers(self) -> None:
+        self._refuse(b"408 Request Timeout")
+
+    def _refuse(self, status: bytes) -> None:
+        """Answer with a status and close the connection."""
+        if not self.transport.is_closing():
+            head = b"HTTP/1.1 " + status
+            self.transport.write(head + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()
+
+
+def max_connections() -> int:
+    """Return the number of connections that the limit on open files allows."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 512
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(soft_limit - FREE_DESCRIPTORS, 16)

@@ -3,7 +3,8 @@
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 
@@ -50,10 +51,28 @@ class NamesType(click.types.StringParamType):
     ) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem
 
-        names = [name for name in dict.fromkeys(self._names(ctx)) if name.startswith(incomplete)]
-        if not names and self._files:
+        matches = []
+        for name in dict.fromkeys(self.names(ctx, incomplete)):
+            if name.startswith(incomplete):
+                matches.append(CompletionItem(name))
+        if not matches and self._files:
             return [CompletionItem(incomplete, type="file")]
-        return [CompletionItem(name) for name in names]
+        return matches
+
+    def names(self, ctx: click.Context, incomplete: str) -> Iterable[str]:
+        """Return the usual values; a subclass may look at what was typed of the value."""
+        return self._names(ctx)
+
+
+class AssignmentType(NamesType):
+    """``KEY=VALUE`` of a setting: a shell completes first the key and then its values."""
+
+    @override
+    def names(self, ctx: click.Context, incomplete: str) -> Iterable[str]:
+        key, separator, _ = incomplete.partition("=")
+        if not separator:
+            return super().names(ctx, incomplete)
+        return [f"{key}={value}" for value in setting_values(ctx, key)]
 
 
 def tasks(ctx: click.Context) -> Iterator[str]:
@@ -103,12 +122,13 @@ def objectives(ctx: click.Context) -> Iterator[str]:
 
     shared_names = [*OBJECTIVES, *usable("objectives", OBJECTIVES)]
     named_families = _families_named(ctx)
+    if not named_families:
+        yield from shared_names
     for family in named_families or all_families().values():
+        yield from family.objectives  # Only this family has them: none is imported.
+    for family in named_families:
         config = next(iter(family.sizes().values()), None)
-        for name in [*shared_names, *family.objectives]:
-            if not named_families:
-                yield name
-                continue
+        for name in shared_names:
             with contextlib.suppress(PluginError):  # An objective that cannot be imported.
                 if supports_objective(family, config, name):
                     yield name
@@ -190,6 +210,62 @@ def settings(ctx: click.Context) -> Iterator[str]:
             yield from (f"config.{name}=" for name in config.__struct_fields__)
 
 
+def setting_values(ctx: click.Context, path: str) -> Iterator[str]:
+    """Yield the values of a setting that has a choice of them."""
+    import importlib
+
+    from zoo.training.config.synonyms import field_types
+
+    if path in NAMED_VALUES:
+        yield from NAMED_VALUES[path](ctx)
+    module, names = SETTINGS[ctx.info_name or ""]
+    structs: Any = importlib.import_module(module)
+    for name in names:
+        for field_type in field_types(getattr(structs, name), path):
+            yield from _choices(field_type)
+    table, _, field = path.partition(".")
+    if table == "config":
+        for family in _named(ctx):
+            for config in list(family.sizes().values())[:1]:
+                for field_type in field_types(type(config), field):
+                    yield from _choices(field_type)
+
+
+def _choices(field_type: Any) -> Iterator[str]:
+    """Yield the values of a type as ``--set`` takes them: of a literal or a bool."""
+    if field_type is bool:
+        yield from ("true", "false")
+    elif get_origin(field_type) is Literal:
+        yield from map(str, get_args(field_type))
+    elif get_origin(field_type) in (Union, UnionType):
+        for member in get_args(field_type):
+            yield from _choices(member)
+
+
+def optimizers(ctx: click.Context) -> Iterator[str]:
+    """Yield the optimizers."""
+    from zoo.training.optim.optimizers import OPTIMIZERS
+
+    yield from OPTIMIZERS.names()
+
+
+def prompts(ctx: click.Context) -> Iterator[str]:
+    """Yield the prompts of the converted models that a command names."""
+    from zoo.conversion.local_family import converted_checkpoint
+
+    for name in _model_names(ctx):
+        checkpoint = converted_checkpoint(name)
+        if checkpoint is not None and checkpoint.model.pooling is not None:
+            yield from checkpoint.model.pooling.prompts
+
+
+def splits(ctx: click.Context) -> Iterator[str]:
+    """Yield the splits of the BEIR folders that a command names."""
+    for folder in ctx.params.get("eval_data") or ():
+        for path in sorted(Path(folder).expanduser().glob("qrels/*.tsv")):
+            yield path.stem
+
+
 def columns(ctx: click.Context) -> Iterator[str]:
     """Yield the columns of the tables that were named before."""
     from zoo.data.readers.tables import column_names
@@ -216,6 +292,16 @@ def _families_named(ctx: click.Context) -> "list[Family]":
     """Return the families of the models that a command names."""
     from zoo.conversion.local_family import local_family
 
+    families = []
+    for name in _model_names(ctx):
+        family = local_family(name)
+        if family is not None:
+            families.append(family)
+    return families
+
+
+def _model_names(ctx: click.Context) -> list[str]:
+    """Return the references to models, and names of families, of a command line."""
     names: list[str] = []
     for parameter in MODELS:
         value = ctx.params.get(parameter)
@@ -224,13 +310,7 @@ def _families_named(ctx: click.Context) -> "list[Family]":
         elif value is not None:
             names.append(str(value))
     # Where an option at the end has no value yet, click leaves arguments unparsed.
-    names = names or ctx.args[:1]
-    families = []
-    for name in names:
-        family = local_family(name)
-        if family is not None:
-            families.append(family)
-    return families
+    return names or ctx.args[:1]
 
 
 FAMILY = NamesType(families)
@@ -241,11 +321,25 @@ RECIPE = NamesType(recipes, files=True)
 ADAPTER = NamesType(adapters)
 COLUMN = NamesType(columns)
 MODEL_TYPE = NamesType(model_types)
+# Placeholder of a task's option -> its type.
+PLACEHOLDER_TYPES = {"COL": COLUMN, "PROMPT": NamesType(prompts), "SPLIT": NamesType(splits)}
+# Setting whose values are names -> the names.
+NAMED_VALUES: dict[str, Names] = {
+    "family": families,
+    "size": sizes,
+    "objective": objectives,
+    "seq_len_warmup.objective": objectives,
+    "optimizer.name": optimizers,
+    "report_to": loggers,
+    "task": tasks,
+    "preset": presets,
+    "distillation.recipe": recipes,
+}
 # shared option -> its type
 SHARED_TYPES = {
     "task": NamesType(tasks),
     "size": NamesType(sizes),
-    "assignments": NamesType(settings),
+    "assignments": AssignmentType(settings),
     "dtype": NamesType(dtypes),
     "device": NamesType(devices),
     "report_to": NamesType(loggers),

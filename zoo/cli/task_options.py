@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.completion import COLUMN
+from zoo.cli.completion import PLACEHOLDER_TYPES
 from zoo.cli.parameter_types import FiniteRange, IntegerRange, PathOrText, PathText
 from zoo.families.tasks import Part, TaskOption, TaskSpec
 from zoo.overrides import override
@@ -53,9 +53,7 @@ def _value_type(option: TaskOption) -> Any:
         )
     if option.type is Path:
         return _path_type(option.metavar or "")
-    if option.metavar == "COL":
-        return COLUMN
-    return option.type
+    return PLACEHOLDER_TYPES.get(option.metavar or "", option.type)
 
 
 def _path_type(metavar: str) -> PathOrText:

@@ -7,7 +7,6 @@ import msgspec
 import numpy as np
 
 from zoo.errors import UsageError
-from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.losses.auc import auc_counts
@@ -237,6 +236,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         # No gradient flows from the discriminator to the generator through the sampled tokens.
         import torch
 
+        from zoo.nn.dtypes import at_least_float32
         from zoo.objectives.losses.cross_entropy import IGNORED
         from zoo.objectives.losses.sampling import sample_tokens
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from zoo.errors import UsageError
-from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Outputs
 from zoo.objectives.examples.packing import pack
 from zoo.objectives.examples.sentence_pair_data import (
@@ -160,6 +159,8 @@ class SentencePairs(MaskedLanguageModelling):
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the masked tokens, and (pairs, 2) of the pairs."""
         import torch
+
+        from zoo.nn.dtypes import at_least_float32
 
         module: Any = model
         positions = batch["label_positions"]

@@ -5,14 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from zoo.nn.dtypes import at_least_float32
-from zoo.nn.heads import VocabularyProjection
-from zoo.nn.layers.init import init_weights
-from zoo.nn.row_chunks import fits_at_once
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.examples.masking import MaskStrategy, label_runs
 from zoo.objectives.examples.packing import PackedRow
@@ -23,67 +16,18 @@ from zoo.objectives.options import Options
 from zoo.overrides import override
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from zoo.families.base import Family
 
 SPAN_BOUNDARY = "span-boundary"  # the loss term
 MAX_SPAN = 20
-POSITION_SIZE = 200
 
 
 class SpanBoundaryOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of masking, with spans as the default strategy."""
 
     mask_strategy: MaskStrategy = "spans"
-
-
-class SpanBoundaryHead(nn.Module):
-    """Predicts a token of a span from the hidden states around the span."""
-
-    # Joshi et al. 2020, "SpanBERT: Improving Pre-training by Representing and Predicting Spans",
-    # arXiv:1907.10529, section 3.2: each token of a masked span is predicted from the hidden states
-    # of the two tokens around the span and its position in the span, by two layers with GeLU and
-    # layer norm; logits are products with the token embeddings. Further details follow the released
-    # code (``BertPairTargetPredictionHead``, ``span_masking``): position embeddings have size 200,
-    # only the first 20 tokens of a span are predicted, and a span at either end of a text has no
-    # boundary.
-    #
-    # The boundary head is only used for pretraining: the final model does not have it.
-
-    def __init__(
-        self, hidden_size: int, embedding_size: int, vocab_size: int, layer_norm_eps: float
-    ) -> None:
-        super().__init__()
-        self.positions = nn.Embedding(MAX_SPAN, POSITION_SIZE)
-        self.inner = nn.Linear(2 * hidden_size + POSITION_SIZE, hidden_size)
-        self.inner_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.outer = nn.Linear(hidden_size, embedding_size)
-        self.outer_norm = nn.LayerNorm(embedding_size, eps=layer_norm_eps)
-        self.bias = nn.Parameter(self.outer.weight.new_zeros(vocab_size))
-
-    def forward(
-        self, left: Tensor, right: Tensor, offsets: Tensor, table: Tensor
-    ) -> VocabularyProjection:
-        """Return the projection to the logits, (n, vocabulary).
-
-        Args:
-            left: hidden states before the span, (n, hidden).
-            right: hidden states after the span, (n, hidden).
-            offsets: position of the token in the span, from 0, (n,), int64.
-            table: token embeddings, (vocabulary, embedding).
-        """
-        x = torch.cat([left, right, self.positions(offsets)], dim=-1)
-        x = self.inner_norm(F.gelu(self.inner(x)))
-        x = self.outer_norm(F.gelu(self.outer(x)))
-        return VocabularyProjection(x, table, self.bias)
-
-
-class ModelWithSBO(nn.Module):
-    """A masked language model with a span-boundary head."""
-
-    def __init__(self, model: nn.Module, boundaries: SpanBoundaryHead) -> None:
-        super().__init__()
-        self.model = model
-        self.boundary_head = boundaries
 
 
 class SpanBoundary(MaskedLanguageModelling):
@@ -104,16 +48,23 @@ class SpanBoundary(MaskedLanguageModelling):
         return {MASKED_LM: 1.0, SPAN_BOUNDARY: 1.0}
 
     @override
-    def model(self, family: "Family", config: Any) -> nn.Module:
+    def model(self, family: "Family", config: Any) -> "nn.Module":
         """Return the masked language model with a new span-boundary head."""
+        from zoo.nn.layers.init import init_weights
+        from zoo.objectives.losses.span_boundary_head import ModelWithSBO, SpanBoundaryHead
+
         model: Any = family.model(config, self.head)
         vocabulary, width = model.embeddings.tokens.weight.shape
-        head = SpanBoundaryHead(config.hidden_size, width, vocabulary, config.layer_norm_eps)
+        head = SpanBoundaryHead(
+            config.hidden_size, width, vocabulary, config.layer_norm_eps, max_span=MAX_SPAN
+        )
         init_weights(head, std=config.initializer_range)
         return ModelWithSBO(model, head)
 
     @override
-    def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
+    def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
+        from zoo.objectives.losses.span_boundary_head import ModelWithSBO
+
         assert isinstance(model, ModelWithSBO), "learner made it"
         return super().models_to_save(model.model)
 
@@ -144,8 +95,11 @@ class SpanBoundary(MaskedLanguageModelling):
         return super().max_values(batch) | dict.fromkeys(names, self.max_masked)
 
     @override
-    def forward(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Outputs:
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of masked tokens, from their own states and from the boundaries."""
+        from zoo.nn.dtypes import at_least_float32
+        from zoo.nn.row_chunks import fits_at_once
+
         masked_lm = cast("Any", model.model)
         boundary_head = cast("Any", model.boundary_head)
         hidden = masked_lm.encode(**model_inputs(batch))
@@ -161,7 +115,7 @@ class SpanBoundary(MaskedLanguageModelling):
         return Outputs({MASKED_LM: masked, SPAN_BOUNDARY: boundary})
 
     @override
-    def loss(self, outputs: Outputs, batch: Mapping[str, Tensor]) -> LossOutput:
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         masked = super().loss(outputs, batch)
         boundary = cross_entropy_sum(
             outputs.logits[SPAN_BOUNDARY], batch["span_labels"], SPAN_BOUNDARY

@@ -77,7 +77,7 @@ PROMPTS = (
         "prompt_name",
         "Prompt of the model, such as query.  [default: its default prompt, if any]",
         flag="--prompt",
-        metavar="NAME",
+        metavar="PROMPT",
     ),
     TaskOption(
         "prompt",
@@ -96,7 +96,7 @@ CORPUS_PROMPTS = (
         "corpus_prompt_name",
         "Prompt of the texts.  [default: the model's for documents, if any]",
         flag="--corpus-prompt",
-        metavar="NAME",
+        metavar="PROMPT",
     ),
     TaskOption(
         "corpus_prompt",

@@ -10,10 +10,18 @@ import time
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 
+from tests import cold
+from tests.inference.making import make_checkpoint, write_manifest
 from tests.interfaces import commands
 from tests.warm import zoo
+from zoo.checkpoint import CONFIG
+from zoo.io.json import encode_json
+from zoo.objectives import OBJECTIVES, supports_objective
+from zoo.plugins import all_families
+from zoo.sentence_models.pooling import Pooling
 
 SHELLS = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(zoo completion bash)"'),
@@ -33,6 +41,9 @@ TYPED = {
     "zoo run embed a-model --input note": "notes.jsonl ",
     "zoo pretrain a-family --train note": "notes.jsonl ",
     "zoo finetune a-model --train note": "notes.jsonl ",
+    "zoo pretrain a-family --set lr_scheduler.name=cos": "ine ",
+    "zoo pretrain a-family --set lr_scheduler.name=cosine --objec": "tive ",
+    "zoo pretrain a-family --set lr_scheduler.na\tcos": "ine ",
 }
 SECONDS = 30
 
@@ -165,6 +176,19 @@ def completions(*words: str) -> set[str]:
         ),
         ("zoo pretrain bert --set config.dr", {"config.dropout="}, {"config.num_layers="}),
         ("zoo finetune m --set num_train", {"num_train_epochs="}, set()),
+        (
+            "zoo pretrain bert --set optimizer.name=",
+            {"optimizer.name=adamw", "optimizer.name=lamb"},
+            {"optimizer.name="},
+        ),
+        ("zoo finetune m --set lr_scheduler.name=co", {"lr_scheduler.name=cosine"}, set()),
+        ("zoo finetune m --set compile=", {"compile=true", "compile=false"}, set()),
+        ("zoo pretrain bert --set precision=b", {"precision=bfloat16"}, {"precision=auto"}),
+        ("zoo pretrain t5 --set size=", {"size=3b"}, {"size=mini"}),
+        ("zoo pretrain bert --set objective=", {"objective=masked-lm"}, {"objective=causal-lm"}),
+        ("zoo pretrain bert --set config.pooler=", {"config.pooler=true"}, set()),
+        ("zoo pretrain bert --set config.num_layers=", set(), {"config.num_layers=true"}),
+        ("zoo distill --set distillation.align=", {"distillation.align=text"}, set()),
         ("zoo distill --set distillation.te", {"distillation.teachers="}, set()),
     ],
 )
@@ -191,6 +215,49 @@ def test_columns_of_a_table_are_completed(words: str, tmp_path: Path) -> None:
     found = completions(*words.format(path).split(" "))
     assert found == {"id", "review", "stars"}
     assert completions(*[*words.format(path).split(" ")[:-1], "st"]) == {"stars"}
+
+
+def test_values_are_completed_as_bash_splits_them() -> None:
+    """Bash takes ``KEY=VALUE`` for three words, and replaces the last one only."""
+    words = ["zoo", "pretrain", "bert", "--set", "optimizer.name", "="]
+    assert {"adamw", "lamb"} <= completions(*words)
+    assert completions(*words, "stable") == {"stable-adamw"}
+    assert completions(*words, "adamw", "--set", "precision", "=", "fl") == {"float32"}
+    assert completions("zoo", "pretrain", "bert", "--size", "=", "min") == {"mini"}
+    assert "causal-lm" not in completions(*words, "adamw", "--objective", "")
+
+
+def test_prompts_of_a_converted_model_are_completed(tmp_path: Path) -> None:
+    pooling = Pooling(prompts={"query": "Query: ", "passage": "Passage: "})
+    checkpoint = make_checkpoint(tmp_path / "model", num_layers=1)
+    model = msgspec.structs.replace(checkpoint.model, pooling=pooling)
+    (checkpoint.path / CONFIG).write_bytes(encode_json(model))
+    write_manifest(checkpoint.path)
+    for options in ("run embed {} --prompt ", "eval {} --task retrieval --corpus-prompt "):
+        words = options.format(tmp_path / "model").split(" ")
+        assert completions("zoo", *words) == {"query", "passage"}
+
+
+def test_splits_of_a_beir_folder_are_completed(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    for name in ("dev.tsv", "test.tsv", "notes.txt"):
+        (tmp_path / "qrels" / name).touch()
+    words = f"zoo eval m --task retrieval --eval {tmp_path} --split ".split(" ")
+    assert completions(*words) == {"dev", "test"}
+
+
+@pytest.mark.parametrize("family", list(all_families()))
+def test_objectives_of_a_family_are_completed_without_torch(family: str) -> None:
+    done = cold.zoo_again(
+        _ZOO_COMPLETE="bash_complete",
+        COMP_WORDS=f"zoo\npretrain\n{family}\n--objective\n",
+        COMP_CWORD="4",
+    )
+    config = next(iter(all_families()[family].sizes().values()))
+    names = [*OBJECTIVES, *all_families()[family].objectives]
+    expected = {n for n in names if supports_objective(all_families()[family], config, n)}
+    assert {line.partition(",")[2] for line in done.stdout.splitlines() if line} == expected
+    assert "torch" not in done.modules
 
 
 def test_completion_does_not_read_standard_input() -> None:

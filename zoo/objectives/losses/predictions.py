@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput
 
 if TYPE_CHECKING:
@@ -60,6 +59,7 @@ def predict(model: Any, hidden: "Tensor") -> "Tensor | VocabularyProjection":
             be held at once, ``project`` and ``vocab_size``, like ``MaskedLM``.
         hidden: hidden states of the last layer, (n, hidden).
     """
+    from zoo.nn.dtypes import at_least_float32
     from zoo.nn.row_chunks import fits_at_once
 
     if hasattr(model, "project") and not fits_at_once(len(hidden), model.vocab_size):

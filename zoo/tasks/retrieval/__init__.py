@@ -83,7 +83,7 @@ TASKS = (
                 Path,
                 metavar="FILE",
             ),
-            TaskOption("split", "Split of a BEIR folder.  [default: test]", metavar="NAME"),
+            TaskOption("split", "Split of a BEIR folder.  [default: test]", metavar="SPLIT"),
             *QUERY_PROMPTS,
             *CORPUS_PROMPTS,
             DIM,

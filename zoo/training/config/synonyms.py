@@ -90,6 +90,19 @@ def setting_paths(struct_type: Any, path: str = "") -> Iterator[str]:
             yield from setting_paths(inner, f"{path}{field.name}.")
 
 
+def field_types(struct_type: Any, path: str) -> Iterator[Any]:
+    """Yield the types of the settings at a path; none if no struct has it."""
+    name, _, inner_path = path.partition(".")
+    for field in msgspec.structs.fields(struct_type):
+        if field.name != name:
+            continue
+        if not inner_path:
+            yield field.type
+            continue
+        for inner_struct in _structs(field.type):
+            yield from field_types(inner_struct, inner_path)
+
+
 def _structs(field_type: Any) -> Iterator[Any]:
     if isinstance(field_type, type) and issubclass(field_type, msgspec.Struct):
         yield field_type

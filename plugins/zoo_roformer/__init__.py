@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from zoo.tokenizers import SourceFiles
+    from zoo.tokenizers.splitters import AnySplitter
 
 
 class RoFormer(WordPieceFamily):
@@ -26,7 +27,7 @@ class RoFormer(WordPieceFamily):
     tokenizer_classes: ClassVar[tuple[str, ...]] = ("RoFormerTokenizer",)
     config_type: ClassVar[type[Config]] = RoFormerConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
-    default_checkpoint: ClassVar[str] = "junnyu/roformer_chinese_base"
+    default_checkpoint: ClassVar[str] = "roformer-chinese-base"
     adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
         low_rank=("query", "value"),
         rescaled=("key", "value", "output.dense"),
@@ -50,6 +51,12 @@ class RoFormer(WordPieceFamily):
         from zoo_roformer.tokenizer import tokenizer
 
         return tokenizer(files)
+
+    @override
+    def splitter(self, files: "SourceFiles") -> "AnySplitter | None":
+        from zoo_roformer.tokenizer import splitter
+
+        return splitter(files) or super().splitter(files)
 
 
 @hookimpl

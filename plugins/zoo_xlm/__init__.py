@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from zoo.tokenizers import SourceFiles
+    from zoo.tokenizers.splitters import AnySplitter
 
 PREFIXES = ("XLM", "Flaubert")
 FIRST_TOKENS = ("<s>", "</s>", "<pad>", "<unk>", *(f"<special{number}>" for number in range(10)))
@@ -80,6 +81,12 @@ class XLM(EncoderFamily):
         from zoo_xlm.tokenizer import tokenizer
 
         return tokenizer(files, self.special_tokens)
+
+    @override
+    def splitter(self, files: "SourceFiles") -> "AnySplitter | None":
+        from zoo_xlm.tokenizer import splitter
+
+        return splitter(files) or super().splitter(files)
 
 
 @hookimpl

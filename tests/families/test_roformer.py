@@ -1,25 +1,19 @@
 """RoFormer: the conformance kit, and equality with the reference library on random weights."""
 
-import json
-from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
 import torch
 from msgspec.structs import replace
 
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.conformance.hf_reference import reference_model
-from zoo.errors import UsageError
 from zoo.testing.conformance import FamilyTests
-from zoo.tokenizers import SourceFiles
 from zoo_roformer import RoFormer
 from zoo_roformer.config import SIZES, RoFormerConfig
 
 ROFORMER = RoFormer()
 SMALL = RoFormerConfig(**SMALL_SIZES, embedding_size=48)
-VOCABULARY = "\n".join(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今", "天", "今天"))
 
 
 class TestRoFormer(ReferenceTests, FamilyTests):
@@ -69,17 +63,6 @@ def test_gradients_of_rotated_values_equal_the_reference() -> None:
     theirs = torch.cat([linear.weight.grad for linear in maps])
     assert ours is not None
     assert (ours - theirs).abs().max() <= 1e-9
-
-
-@pytest.mark.parametrize(
-    "keys", [{"tokenizer_class": "RoFormerTokenizer"}, {"do_lower_case": True}], ids=str
-)
-def test_tokenizers_of_published_models_are_refused(keys: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_text(VOCABULARY, "utf-8")
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(keys))
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
-    with pytest.raises(UsageError, match="words by jieba"):
-        ROFORMER.tokenizer(SourceFiles(tmp_path))
 
 
 def test_the_table_follows_the_formula_of_the_paper() -> None:

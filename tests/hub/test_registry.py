@@ -14,7 +14,6 @@ from zoo.tokenizers.source_files import VOCABULARIES
 
 WITHOUT_VOCABULARY = (
     *("byt5-small", "byt5-base"),  # their tokens are bytes
-    "xlm-mlm-en-2048",  # its tokenizer needs scripts of Moses, and the model is read without it
 )
 ROW = """
 family: bert

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.tokenizers.directories import CONFIG, Content
 from tests.tokenizers.trained import END, bracketed, lowercase, padded, plain
+from zoo.families.base import Family
 from zoo.tokenizers import (
     CLS_SEP,
     CLS_SEP_SEP,
@@ -23,6 +24,16 @@ from zoo.tokenizers import (
     wordpiece_tokenizer,
 )
 from zoo.tokenizers.tokenizer import Text
+
+
+def family_tokenizer(family: Family, directory: Path) -> TextTokenizer:
+    """Return the tokenizer of files that a family reads."""
+    files = SourceFiles(directory)
+    backend = family.tokenizer(files)
+    splitter = family.splitter(files)
+    info = tokenizer_info(files, backend, family.special_tokens, splitter=splitter)
+    return TextTokenizer(backend, info)
+
 
 MODEL = {"model_type": "bert", "vocab_size": 30522}
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.tokenizers.making import family_tokenizer
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.tokenizer import load_text_tokenizer
 from zoo.conversion import convert
 from zoo.data.encoding import DocumentTokenizer
-from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
-from zoo.tokenizers import SourceFiles, TextTokenizer, tokenizer_info
-from zoo.tokenizers.fastbpe import CONTINUED, END, merge, read_merges
+from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.bpe.merges import END, merge, read_merges
+from zoo.tokenizers.fastbpe import CONTINUED
 from zoo_roberta import Roberta
 
 TEXTS = [
@@ -66,9 +67,7 @@ def write_files(folder: Path, **config: Any) -> Path:
 
 
 def our_tokenizer(folder: Path) -> TextTokenizer:
-    files = SourceFiles(folder)
-    backend = Roberta().tokenizer(files)
-    return TextTokenizer(backend, tokenizer_info(files, backend, Roberta().special_tokens))
+    return family_tokenizer(Roberta(), folder)
 
 
 @pytest.mark.parametrize("reference", ["PhobertTokenizer", "BertweetTokenizer"])
@@ -104,11 +103,6 @@ def test_documents_have_the_tokens_of_their_text(tmp_path: Path) -> None:
     assert encoded.sentences.tolist() == counts
 
 
-def test_normalization_of_tweets_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(VerificationError, match="normalization = True"):
-        our_tokenizer(write_files(tmp_path, normalization=True))
-
-
 def test_a_model_is_converted_both_ways(tmp_path: Path) -> None:
     import torch
     from transformers import AutoTokenizer, RobertaConfig, RobertaModel
@@ -123,7 +117,8 @@ def test_a_model_is_converted_both_ways(tmp_path: Path) -> None:
     convert(CheckpointDir(tmp_path / "ours", "ours"), tmp_path / "back", to="hub")
     ours = load_text_tokenizer(load_checkpoint(tmp_path / "ours"))
     back = AutoTokenizer.from_pretrained(tmp_path / "back")
-    assert (tmp_path / "back/bpe.codes").read_bytes() == (hub / "bpe.codes").read_bytes()
+    for name in ("bpe.codes", "vocab.txt"):
+        assert (tmp_path / "back" / name).read_bytes() == (hub / name).read_bytes()
     for text in TEXTS:
         ids = expected(text)["input_ids"]
         assert back(text)["input_ids"] == ids

@@ -23,8 +23,7 @@ TEXT_PROPERTIES = (
     "truncation_side",
     "split_special_tokens",
     "token_types",
-    "words",
-    "fastbpe",
+    "splitter",
     "targets",
 )
 
@@ -60,7 +59,8 @@ def read_tokenizer(
     check_vocabulary(backend, config.vocab_size, str(source.directory))
     unique_vocabulary(backend, str(source.directory))
     targets = reader.target_tokenizer(files)
-    info = tokenizer_info(files, backend, reader.special_tokens, targets)
+    splitter = reader.splitter(files)
+    info = tokenizer_info(files, backend, reader.special_tokens, targets, splitter)
     check_tables(backend, info, family, config, str(source.directory))
     names = tuple(sorted(files.names_read))
     return SourceTokenizer(backend.to_str(pretty=True).encode(), info, names)

@@ -74,7 +74,12 @@ class ExistingTokenizer:
 
     def description(self) -> str:
         """Return the number of tokens, and what the tokenizer does to texts."""
-        return f"{self.vocab_size():,} tokens; {normalizer_text(self.json)}"
+        splitter = self.info.splitter
+        if splitter is None:
+            changes = normalizer_text(self.json)
+        else:
+            changes = ", ".join((f"split by {splitter.tool}", *splitter.changes))
+        return f"{self.vocab_size():,} tokens; {changes}"
 
     def make(self, texts: Texts) -> "ExistingTokenizer":
         """Return the tokenizer itself."""
@@ -210,7 +215,8 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     reader = family_of_tokenizer(source.files, family)
     tokenizer = reader.tokenizer(source.files)
     targets = reader.target_tokenizer(source.files)
-    info = tokenizer_info(source.files, tokenizer, reader.special_tokens, targets)
+    splitter = reader.splitter(source.files)
+    info = tokenizer_info(source.files, tokenizer, reader.special_tokens, targets, splitter)
     return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
 
 

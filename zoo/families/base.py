@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from zoo.nn.logits_processor import LogitsProcessor
     from zoo.sentence_models.pooling import Pooling
     from zoo.tokenizers import SourceFiles, TextTokenizer
+    from zoo.tokenizers.splitters import AnySplitter
     from zoo.weights import WeightMap
     from zoo.weights.releases import ReleaseTensor
 
@@ -533,6 +534,18 @@ class Family(ABC):
         from zoo.tokenizers import has_tokenizer
 
         return has_tokenizer(files)
+
+    def splitter(self, files: "SourceFiles") -> "AnySplitter | None":
+        """Return what splits texts before ``tokenizer.json`` reads the parts, such as MeCab.
+
+        By default, it is what the files describe, whatever their class; ``None`` for nothing.
+
+        Raises:
+            VerificationError: a file asks for what is not implemented.
+        """
+        from zoo.tokenizers.splitters import read_splitter
+
+        return read_splitter(files)
 
     def target_tokenizer(self, files: "SourceFiles") -> "Tokenizer | None":
         """Build the tokenizer of targets, of models that split them by other pieces than sources.

@@ -1,59 +1,89 @@
 """Pieces of words by fastBPE: ``bpe.codes`` has the merges, and ``vocab.txt`` the pieces.
 
-A merge may make a piece that the vocabulary lacks, which a later merge extends, or which is unknown
-(Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units", section 3.2).
-The ``tokenizers`` library refuses such merges. So they are applied here, and ``tokenizer.json``
-only looks the pieces up.
+``tokenizer.json`` cannot have all merges (see ``zoo.tokenizers.bpe.merges``), and only looks the
+pieces up. The texts of models of tweets are normalized first.
 """
 
-import itertools
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import VerificationError
-from zoo.io.json import JsonStruct
+from zoo.io.json import JsonStruct, encode_hub_json
+from zoo.tokenizers.bpe.merges import END, merge_packed
 from zoo.tokenizers.config_files import TokenizerFilesConfig
-from zoo.tokenizers.source_files import BPE_CODES, TOKENIZER_CONFIG, VOCABULARY, SourceFiles
+from zoo.tokenizers.source_files import (
+    ADDED_TOKENS,
+    BPE_CODES,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+    SourceFiles,
+)
 from zoo.tokenizers.special_tokens import tokens_by_role, usual_tokens
 from zoo.tokenizers.targets import pack, unpack
 from zoo.tokenizers.template import Template
 from zoo.tokenizers.tokenizer_json import finalize
-from zoo.tokenizers.words import Word
+from zoo.tokenizers.words.encoding import Word
+from zoo.tokenizers.words.traced import TracedText
+from zoo.tokenizers.words.tweets import normalize_tweet
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from tokenizers.models import Model
 
-END = "</w>"  # end of a word in ``bpe.codes``
 CONTINUED = "@@"  # end of a piece that another one continues, in ``vocab.txt``
 WORD = re.compile(r"\S+\n?")  # The reference keeps a line break after a word.
-CACHED_WORDS = 100_000  # most words of a text occur often
 FIRST_ROLES = ("bos", "pad", "eos", "unk")  # They have the ids 0 to 3, and no lines.
+NORMALIZATION = "normalization"  # the key of tweets
 
-Pair = tuple[str, str]
 
-
-class FastBpe(JsonStruct):
+class FastBpe(JsonStruct, tag="fastbpe"):
     """How fastBPE splits texts into pieces."""
 
     tool: ClassVar[str] = "fastBPE"
+
     codes: str  # contents of ``bpe.codes``, packed
+    vocabulary: str  # contents of ``vocab.txt``, packed
+    tweets: bool = False  # normalize texts as tweets first
 
-    def split(self, text: str) -> list[Word]:
-        """Return the pieces of a text, in order."""
-        return split(text, partial(_merge_word, self.codes))
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What it changes in texts."""
+        return ("names, addresses and emoji of tweets replaced",) if self.tweets else ()
 
+    def split(self, text: str, model: "Model | None" = None) -> list[Word]:
+        """Return the pieces of a text, in order.
 
-@cache
-def _ranks(codes: str) -> dict[Pair, int]:
-    return read_merges(unpack(codes, BPE_CODES).decode())
+        Raises:
+            UsageError: tweets are normalized, and a library is not installed.
+        """
+        traced = TracedText(text)
+        if self.tweets:
+            traced = normalize_tweet(traced)
+        pieces = []
+        for match in WORD.finditer(traced.text):
+            start = match.start()
+            symbols = merge_packed(self.codes, match.group())
+            for index, symbol in enumerate(symbols):
+                is_last = index == len(symbols) - 1
+                content = symbol.removesuffix(END) if is_last else symbol
+                origins = traced.origins[start : start + len(content)]
+                pieces.append(Word(content if is_last else content + CONTINUED, origins))
+                start += len(content)
+        return pieces
 
-
-@lru_cache(maxsize=CACHED_WORDS)
-def _merge_word(codes: str, word: str) -> Sequence[str]:
-    return merge(word, _ranks(codes))
+    def hub_files(
+        self, tokenizer: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> dict[str, bytes]:
+        """Return the tokenizer files of the Hub's layout."""
+        added = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+        name = "BertweetTokenizer" if self.tweets else "PhobertTokenizer"
+        return {
+            VOCABULARY: unpack(self.vocabulary, VOCABULARY),
+            BPE_CODES: unpack(self.codes, BPE_CODES),
+            ADDED_TOKENS: encode_hub_json(added),
+            TOKENIZER_CONFIG: encode_hub_json({**config, "tokenizer_class": name}),
+        }
 
 
 def is_fastbpe(files: SourceFiles) -> bool:
@@ -61,11 +91,16 @@ def is_fastbpe(files: SourceFiles) -> bool:
     return files.has(BPE_CODES) and files.has(VOCABULARY)
 
 
-def read_fastbpe(files: SourceFiles) -> FastBpe | None:
+def read_fastbpe(files: SourceFiles, settings: TokenizerFilesConfig) -> FastBpe | None:
     """Return how texts are split into pieces; ``None`` without ``bpe.codes``."""
     if not is_fastbpe(files):
         return None
-    return FastBpe(codes=pack(files.text(BPE_CODES).encode()))
+    files.text(BPE_CODES)
+    return FastBpe(
+        codes=pack(files.bytes(BPE_CODES)),
+        vocabulary=pack(files.bytes(VOCABULARY)),
+        tweets=bool(settings.option(NORMALIZATION, (bool, type(None)), False)),
+    )
 
 
 def fastbpe_tokenizer(
@@ -81,14 +116,9 @@ def fastbpe_tokenizer(
 
     Raises:
         SourceError: a file cannot be read.
-        VerificationError: a file is malformed, or tweets are to be normalized.
+        VerificationError: a file is malformed.
     """
     settings = TokenizerFilesConfig.read(files)
-    if settings.option("normalization", (bool, type(None)), None):
-        raise VerificationError(
-            f"{files.path(TOKENIZER_CONFIG)}: normalization = True is not implemented",
-            "normalize the texts yourself, and set it to false",
-        )
     special = tokens_by_role(settings, roles)
     path = str(files.path(VOCABULARY))
     tokenizer = lookup(read_vocabulary(files.text(VOCABULARY), special, path), special["unk"])
@@ -100,20 +130,6 @@ def fastbpe_tokenizer(
     tokenizer.post_processor = template.build(tokenizer, special, settings.origin)
     finalize(tokenizer, settings)
     return tokenizer
-
-
-def read_merges(text: str) -> dict[Pair, int]:
-    """Return the rank of each pair of symbols in ``bpe.codes``.
-
-    A line has two symbols and a count. The last of several equal pairs has the rank.
-    """
-    ranks: dict[Pair, int] = {}
-    for rank, line in enumerate(text.split("\n")[:-1]):
-        symbols = line.split()[:-1]
-        if len(symbols) == 2:
-            first, second = symbols
-            ranks[first, second] = rank
-    return ranks
 
 
 def read_vocabulary(text: str, special: Mapping[str, str], origin: str) -> dict[str, int]:
@@ -133,48 +149,6 @@ def read_vocabulary(text: str, special: Mapping[str, str], origin: str) -> dict[
             raise VerificationError(f"{origin}:{number}: {piece!r:.100} has an id already")
         vocabulary[piece] = len(vocabulary)
     return vocabulary
-
-
-def split(text: str, merge_word: Callable[[str], Sequence[str]]) -> list[Word]:
-    """Return the pieces of a text, and where they are in it.
-
-    Args:
-        text: the text.
-        merge_word: returns the symbols of a word after all merges.
-    """
-    pieces = []
-    for match in WORD.finditer(text):
-        start = match.start()
-        symbols = merge_word(match.group())
-        for index, symbol in enumerate(symbols):
-            is_last = index == len(symbols) - 1
-            content = symbol.removesuffix(END) if is_last else symbol
-            end = start + len(content)
-            origins = [(place, place + 1) for place in range(start, end)]
-            pieces.append(Word(content if is_last else content + CONTINUED, origins))
-            start = end
-    return pieces
-
-
-def merge(word: str, ranks: Mapping[Pair, int]) -> Sequence[str]:
-    """Return the symbols of a word after all merges; the last one ends with ``</w>``."""
-    symbols = [*word[:-1], word[-1] + END]
-    while len(symbols) > 1:
-        pairs = itertools.pairwise(symbols)
-        best = min(pairs, key=lambda pair: ranks.get(pair, math.inf))
-        if best not in ranks:
-            break
-        merged = []
-        index = 0
-        while index < len(symbols):
-            if tuple(symbols[index : index + 2]) == best:
-                merged.append("".join(best))
-                index += 2
-            else:
-                merged.append(symbols[index])
-                index += 1
-        symbols = merged
-    return symbols
 
 
 def lookup(vocabulary: dict[str, int], unknown: str) -> "Tokenizer":

@@ -1,20 +1,16 @@
 """Tokenizer files of a directory in the Hub's layout, as ``from_pretrained`` reads them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from zoo.io.json import encode_hub_json
-from zoo.tokenizers.fastbpe import FIRST_ROLES, FastBpe
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.source_files import (
-    ADDED_TOKENS,
-    BPE_CODES,
     SPECIAL_TOKENS,
     TARGET_TOKENIZER_JSON,
     TOKENIZER_CONFIG,
     TOKENIZER_JSON,
-    VOCABULARY,
 )
 from zoo.tokenizers.targets import unpack
 from zoo.tokenizers.template import sets_token_types
@@ -55,10 +51,8 @@ def hub_tokenizer_files(
         **{key: normalizer[name] for key, (name, _) in OPTIONS.items() if name in normalizer},
         **roles,
     }
-    if info.fastbpe is not None:
-        return _fastbpe_files(tokenizer, info.fastbpe, config)
-    if info.words is not None:
-        return _japanese_files(tokenizer["model"]["vocab"], info, {**config, **roles})
+    if info.splitter is not None:
+        return info.splitter.hub_files(tokenizer, config)
     if info.sections:
         tokenizer_json = encode_hub_json({**tokenizer, **info.sections})
     files = {
@@ -69,44 +63,6 @@ def hub_tokenizer_files(
     if info.targets is not None:
         files[TARGET_TOKENIZER_JSON] = unpack(info.targets, TARGET_TOKENIZER_JSON)
     return files
-
-
-def _fastbpe_files(
-    tokenizer: Mapping[str, Any], fastbpe: FastBpe, config: dict[str, Any]
-) -> dict[str, bytes]:
-    """Return the files of fastBPE, which ``tokenizer.json`` cannot express."""
-    vocabulary = tokenizer["model"]["vocab"]
-    added = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
-    pieces = sorted(vocabulary, key=vocabulary.__getitem__)[len(FIRST_ROLES) :]
-    return {
-        VOCABULARY: "".join(f"{piece} 1\n" for piece in pieces).encode(),
-        BPE_CODES: unpack(fastbpe.codes, BPE_CODES),
-        ADDED_TOKENS: encode_hub_json(added),
-        TOKENIZER_CONFIG: encode_hub_json({**config, "tokenizer_class": "PhobertTokenizer"}),
-    }
-
-
-def _japanese_files(
-    vocabulary: Mapping[str, int], info: TokenizerInfo, config: dict[str, Any]
-) -> dict[str, bytes]:
-    """Return the files of a tokenizer whose words MeCab finds, which ``tokenizer.json`` cannot."""
-    assert info.words is not None, "the caller checks it"
-    options = {"mecab_dic": info.words.dictionary, "normalize_text": info.words.normalize}
-    config = {
-        **config,
-        "tokenizer_class": "BertJapaneseTokenizer",
-        "do_lower_case": info.words.lowercase,
-        "word_tokenizer_type": "mecab",
-        "subword_tokenizer_type": "character" if info.words.characters else "wordpiece",
-        "mecab_kwargs": options,
-    }
-    lines = [""] * (1 + max(vocabulary.values()))
-    for token, number in vocabulary.items():
-        lines[number] = token
-    return {
-        VOCABULARY: "".join(f"{line}\n" for line in lines).encode(),
-        TOKENIZER_CONFIG: encode_hub_json(config),
-    }
 
 
 def hub_token_ids(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str, int]:

@@ -15,15 +15,14 @@ from zoo.tokenizers.config_files import (
     chat_template,
     without_flags,
 )
-from zoo.tokenizers.fastbpe import FastBpe, read_fastbpe
 from zoo.tokenizers.keys import FIELDS
 from zoo.tokenizers.keys import TOKENIZER_CONFIG_KEYS as KEYS
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, SourceFiles
+from zoo.tokenizers.splitters import AnySplitter
 from zoo.tokenizers.targets import pack
 from zoo.tokenizers.template import sets_token_types
 from zoo.tokenizers.tokenizer_json import definition_of, read_sections
 from zoo.tokenizers.wordpiece import DEFAULTS, OPTIONS
-from zoo.tokenizers.words import Splitter, WordSplitter, read_word_splitter
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -53,15 +52,8 @@ class TokenizerInfo(JsonStruct):
     sections: dict[str, Any] = msgspec.field(default_factory=dict)
     # the tokenizer of targets, where sources have another one; see ``zoo.tokenizers.targets``
     targets: str | None = None
-    # how a library splits texts into words, which ``tokenizer.json`` reads; ``None`` for none
-    words: WordSplitter | None = None
-    # how fastBPE splits texts into pieces, which ``tokenizer.json`` looks up; ``None`` for none
-    fastbpe: FastBpe | None = None
-
-    @property
-    def splitter(self) -> Splitter | None:
-        """What splits texts before ``tokenizer.json`` reads the parts; ``None`` for nothing."""
-        return self.words if self.fastbpe is None else self.fastbpe
+    # what splits texts before ``tokenizer.json`` reads the parts; ``None`` for nothing
+    splitter: AnySplitter | None = None
 
     def cut_at(self, tokens: int | None) -> "TokenizerInfo":
         """Return the properties with truncation in ``tokenizer.json``, at a number of tokens."""
@@ -82,6 +74,7 @@ def tokenizer_info(
     tokenizer: "Tokenizer",
     roles: Mapping[str, str] | None = None,
     targets: "Tokenizer | None" = None,
+    splitter: AnySplitter | None = None,
 ) -> TokenizerInfo:
     """Read what the files of a tokenizer say beyond its ``tokenizer.json``.
 
@@ -90,6 +83,7 @@ def tokenizer_info(
         tokenizer: the tokenizer that they describe.
         roles: default special tokens, role -> token.
         targets: the tokenizer of targets, where it differs; see ``Family.target_tokenizer``.
+        splitter: what splits texts before; see ``Family.splitter``.
     """
     settings = TokenizerFilesConfig.read(files)
     sections = read_sections(files)
@@ -133,8 +127,7 @@ def tokenizer_info(
         extra_config=extra | chat_template(files),
         sections=sections,
         targets=None if targets is None else pack(targets.to_str().encode()),
-        words=read_word_splitter(settings),
-        fastbpe=read_fastbpe(files),
+        splitter=splitter,
     )
 
 

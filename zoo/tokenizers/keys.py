@@ -36,7 +36,10 @@ TOKENIZER_CONFIG_KEYS: FileKeys = {
     "add_bos_token": honoured("without `tokenizer.json`, whose template has precedence"),
     "add_eos_token": honoured("without `tokenizer.json`, whose template has precedence"),
     "extra_ids": honoured("number of sentinel tokens, without `tokenizer.json`"),
-    "src_lang": honoured("the language code around texts, without `tokenizer.json`"),
+    "src_lang": honoured(
+        "the language code around texts, without `tokenizer.json`; or the language by whose rules "
+        "Moses' scripts split texts"
+    ),
     "source_lang": carried("the languages of a pair, which texts do not have"),
     "target_lang": carried("the languages of a pair, which texts do not have"),
     "separate_vocabs": honoured("targets have a vocabulary of their own, `target_vocab.json`"),
@@ -58,7 +61,7 @@ TOKENIZER_CONFIG_KEYS: FileKeys = {
     "split_by_punct": refused("`true`"),
     "word_tokenizer_type": honoured("`basic`, or `mecab`, which the extra `japanese` runs"),
     "subword_tokenizer_type": honoured("`wordpiece`, or with MeCab `character`"),
-    "normalization": refused("`true`, of tweets, with `bpe.codes`"),
+    "normalization": honoured("with `bpe.codes`, texts are normalized as tweets"),
     "mecab_kwargs": honoured("`mecab_dic` and `normalize_text`; other options are refused"),
     "do_word_tokenize": refused("`false`, with MeCab"),
     "do_subword_tokenize": refused("`false`, with MeCab"),
@@ -67,8 +70,8 @@ TOKENIZER_CONFIG_KEYS: FileKeys = {
     "auto_map": refused("a tokenizer with code of its own, which is not run"),
     "init_inputs": refused("arguments of a tokenizer with code of its own"),
     "fix_mistral_regex": refused("`true`"),
-    "do_lowercase": refused("with `merges.txt` of words that Moses' scripts split"),
-    "do_lowercase_and_remove_accent": refused("with the same files"),
+    "do_lowercase": honoured("texts are lower-cased before Moses' scripts split them"),
+    "do_lowercase_and_remove_accent": honoured("the words that Moses' scripts split, by default"),
     "lang2id": carried("numbers of the languages, which texts do not have"),
     "id2lang": carried("names of the languages, which texts do not have"),
     "never_split": carried(IGNORED),

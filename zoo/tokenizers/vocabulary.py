@@ -55,3 +55,11 @@ def describe_differences(
 
 def _quote(token: str | None) -> str:
     return "unused" if token is None else repr(token)
+
+
+def vocabulary_lines(vocabulary: Mapping[str, int]) -> bytes:
+    """Return the contents of ``vocab.txt``: one token a line, in the order of the ids."""
+    lines = [""] * (1 + max(vocabulary.values()))
+    for token, number in vocabulary.items():
+        lines[number] = token
+    return "".join(f"{line}\n" for line in lines).encode()

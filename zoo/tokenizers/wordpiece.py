@@ -20,7 +20,7 @@ from zoo.tokenizers.special_tokens import tokens_by_role, usual_tokens
 from zoo.tokenizers.template import CLS_SEP, Template
 from zoo.tokenizers.tokenizer_json import finalize, load
 from zoo.tokenizers.untrusted.definition import check_ids
-from zoo.tokenizers.words import WordSplitter, read_word_splitter
+from zoo.tokenizers.words.mecab import MecabWords, read_mecab
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -103,7 +103,7 @@ def _from_vocabulary(
 
     unknown = tokens_by_role(settings, roles)["unk"]
     vocabulary = _vocabulary(files)
-    splitter = read_word_splitter(settings)
+    splitter = read_mecab(settings)
     if splitter is not None:
         return _of_words(vocabulary, unknown, splitter, files.path(VOCABULARY))
     for key, supported in SPLITTERS.items():
@@ -133,7 +133,7 @@ def _from_vocabulary(
 
 
 def _of_words(
-    vocabulary: dict[str, int], unknown: str, splitter: WordSplitter, path: Path
+    vocabulary: dict[str, int], unknown: str, splitter: MecabWords, path: Path
 ) -> "Tokenizer":
     """Return the tokenizer of words that a library found in a text."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers

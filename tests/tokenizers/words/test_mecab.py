@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.tokenizers.making import family_tokenizer
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.tokenizer import load_text_tokenizer
 from zoo.conversion import convert
 from zoo.data.encoding import DocumentTokenizer
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
-from zoo.tokenizers import SourceFiles, TextTokenizer, tokenizer_info
-from zoo.tokenizers.words import WordSplitter, _tagger
+from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.words.mecab import MecabWords, _tagger
 from zoo_bert import Bert
 
 pytest.importorskip("fugashi")
@@ -49,7 +50,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 
 def write_files(folder: Path, **changes: Any) -> Path:
     """Write the files of a tokenizer with words and pieces of the texts."""
-    words = [word.text for text in TEXTS for word in WordSplitter().split(text)]
+    words = [word.text for text in TEXTS for word in MecabWords().split(text)]
     characters = sorted({character for text in TEXTS for character in text if character.strip()})
     pieces = [f"##{character}" for character in characters[::2]]
     tokens = [*SPECIAL, *characters[::3], *pieces, *(w for w in words if len(w) > 1)]
@@ -78,9 +79,7 @@ def both(
 
 
 def our_tokenizer(folder: Path) -> TextTokenizer:
-    files = SourceFiles(folder)
-    backend = Bert().tokenizer(files)
-    return TextTokenizer(backend, tokenizer_info(files, backend, Bert().special_tokens))
+    return family_tokenizer(Bert(), folder)
 
 
 def test_ids_of_texts_equal_the_reference(both: tuple[TextTokenizer, Any]) -> None:
@@ -109,7 +108,7 @@ def test_offsets_are_places_in_the_text(tmp_path: Path) -> None:
     place = encoded.ids.index(tokenizer.mask_id or 0)
     assert encoded.offsets[place] == (2, 8)
     # A half-width letter and its mark are one character after normalization.
-    assert [word.span(0, 1) for word in WordSplitter().split("ｶﾞ")] == [(0, 2)]
+    assert [word.span(0, 1) for word in MecabWords().split("ｶﾞ")] == [(0, 2)]
 
 
 def test_documents_have_the_tokens_of_their_text(tmp_path: Path) -> None:
@@ -143,7 +142,7 @@ def test_a_missing_dictionary_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     _tagger.cache_clear()
     monkeypatch.setitem(sys.modules, "unidic_lite", None)
     with pytest.raises(UsageError, match="MeCab, and unidic_lite is not installed") as error:
-        WordSplitter().split("猫")
+        MecabWords().split("猫")
     assert error.value.hint == "pip install fugashi unidic-lite"
     monkeypatch.undo()
     _tagger.cache_clear()

@@ -1,15 +1,16 @@
 """Fixtures of all tests: an isolated home, and a Hub on loopback."""
 
 import gc
-import importlib
 import operator
 import os
 import signal
 import sys
 import tempfile
+import types
 from collections import Counter
-from collections.abc import Generator, Iterator
-from functools import partial
+from collections.abc import Generator, Iterable, Iterator
+from functools import cache, partial
+from importlib.abc import InspectLoader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,8 +112,32 @@ def pytest_runtest_logfinish() -> None:
         keep_traces()
 
 
+def mark_repeated_cases(items: Iterable[pytest.Item]) -> None:
+    """Mark the cases of a test as long that its mark ``by_default`` does not name.
+
+    A name is the id of a case, or its first part, of the last ``parametrize``.
+
+    Raises:
+        pytest.UsageError: a test has several cases, and none of the names.
+    """
+    cases: dict[str, list[bool]] = {}
+    for item in items:
+        mark = item.get_closest_marker("by_default")
+        if mark is None or not isinstance(item, pytest.Function):
+            continue
+        is_named = any(f"{item.callspec.id}-".startswith(f"{name}-") for name in mark.args)
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(is_named)
+        if not is_named:
+            item.add_marker(pytest.mark.long)
+    for test, named in cases.items():
+        if len(named) > 1 and not any(named):
+            raise pytest.UsageError(f"{test}: by_default names none of its cases")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects what is long
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests that need a CUDA device where there is none."""
+    """Mark repeated cases as long, and skip tests that need a CUDA device where there is none."""
+    mark_repeated_cases(items)
     marked = [item for item in items if item.get_closest_marker("cuda")]
     if not marked or config.getoption("--cuda-device"):
         return
@@ -123,10 +148,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"no CUDA device: {problem}"))
 
 
+@cache
+def code_of_hub_settings() -> types.CodeType:
+    spec = sys.modules["huggingface_hub.constants"].__spec__
+    assert spec is not None and isinstance(spec.loader, InspectLoader)
+    code = spec.loader.get_code(spec.name)
+    assert code is not None
+    return code
+
+
 def reload_hub_settings() -> None:
-    """Reload the settings of huggingface_hub, which it reads at import."""
+    """Reload the settings of huggingface_hub, which it reads at import.
+
+    This runs for each test, and ``importlib.reload`` would look for the file and read it again.
+    """
     if constants := sys.modules.get("huggingface_hub.constants"):
-        importlib.reload(constants)
+        exec(code_of_hub_settings(), vars(constants))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -135,7 +135,10 @@ def imports(folder: Path) -> set[tuple[str, str]]:
     """Return module and name of all that the sources under a directory import from ``zoo``."""
     names = set()
     for path in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        code = path.read_text("utf-8")
+        if "from zoo." not in code:
+            continue
+        for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("zoo."):
                 names |= {(str(node.module), alias.name) for alias in node.names}
     return names

@@ -38,6 +38,7 @@ METHODS = [
 ]
 
 
+@pytest.mark.by_default("dora")
 @pytest.mark.parametrize("method", METHODS)
 def test_a_graph_serves_several_adapters(method: str, adapted: Adapted, tmp_path: Path) -> None:
     base, first = adapted(method, "first")

@@ -39,6 +39,7 @@ MECHANISMS = [  # others scale as they do, or have adapters in more places
 ]
 
 
+@pytest.mark.by_default("lora", "prefix")
 @pytest.mark.parametrize("method", MECHANISMS)
 def test_a_run_resumes_bit_for_bit(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained(**DROPOUT)
@@ -54,6 +55,7 @@ def test_a_run_resumes_bit_for_bit(method: str, pretrained: Pretrained, tmp_path
     assert {check.outcome for check in verify_run(whole)} == {"ok"}
 
 
+@pytest.mark.by_default("lora", "prefix")
 @pytest.mark.parametrize("method", MECHANISMS)
 def test_the_base_is_frozen_to_the_bit(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained()
@@ -277,6 +279,7 @@ def pretraining(model: Path, tmp_path: Path, method: str, **changes: Any) -> dic
     }
 
 
+@pytest.mark.by_default("lora")
 @pytest.mark.parametrize("method", MECHANISMS)
 def test_further_pretraining(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
     """Of the head for masked tokens nothing is trained, and nothing is saved."""

@@ -8,6 +8,7 @@ from benchmarks import distillation
 from zoo.data.corpus_cache import SAMPLE
 
 
+@pytest.mark.long
 def test_all_sides_run_and_losses_agree(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ def text(folder: Path, words: str, seed: int) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_table_of_all_strategies_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

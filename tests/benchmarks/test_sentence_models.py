@@ -12,6 +12,7 @@ from tests.finetuning.making import texts
 __all__ = ["hub_checkpoint"]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 def test_all_sides_are_measured(
     hub_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -62,6 +62,7 @@ SIMILAR = (
 )
 
 
+@pytest.mark.by_default("masked-lm", "replaced-token-detection", "span-corruption", "causal-lm")
 @pytest.mark.parametrize(
     "name",
     [
@@ -176,6 +177,7 @@ def test_a_decoder_that_sees_the_next_token_fails() -> None:
         require_no_leak(family, faulty, texts())
 
 
+@pytest.mark.long
 def test_a_recipe_whose_labels_are_not_masked_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,6 +243,9 @@ REPEATED = (
 )
 
 
+@pytest.mark.by_default(
+    "mask", "epsilon", "a key that is ignored", "padding id that is not read", "loss term"
+)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.long if name in REPEATED else ()) for name in MISTAKES],

@@ -37,6 +37,15 @@ def tensors(path: Path) -> dict[str, torch.Tensor]:
     return load_file(path / "model.safetensors")
 
 
+@pytest.mark.by_default(
+    "none-float16",
+    "masked-lm-bfloat16",
+    "pretraining-float32",
+    "sequence-classification-float16",
+    "token-classification-bfloat16",
+    "question-answering-float32",
+    "multiple-choice-float16",
+)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("head", HEADS)
 def test_round_trip(hub_checkpoint: Make, tmp_path: Path, head: str, dtype: str) -> None:

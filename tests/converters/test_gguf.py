@@ -109,6 +109,13 @@ BACK: dict[str, dict[str, Any]] = {
 ALONE = ("BertForSequenceClassification", "T5ForConditionalGeneration", "GPT2LMHeadModel")
 
 
+@pytest.mark.by_default(
+    "directory-T5ForConditionalGeneration",
+    "directory-BertForSequenceClassification",
+    "directory-ModernBertForSequenceClassification",
+    "file-GPT2LMHeadModel",
+    "directory-XLMRobertaModel",
+)
 @pytest.mark.parametrize(
     ("architecture", "as_file"),
     [
@@ -202,6 +209,7 @@ PLAIN_FILES = {
 }
 
 
+@pytest.mark.by_default("T5EncoderModel", "BertModel", "GPT2LMHeadModel")
 @pytest.mark.parametrize(
     "architecture",
     [  # pieces with scores, as T5 has them
@@ -317,6 +325,7 @@ def test_parts_of_a_matrix_may_have_several_types(
     np.testing.assert_array_equal(actual, np.concatenate(expected))
 
 
+@pytest.mark.by_default("ctranslate2")
 @pytest.mark.parametrize(
     "name", ["onnx", pytest.param("openvino", marks=pytest.mark.long), "ctranslate2"]
 )

@@ -27,6 +27,7 @@ def texts(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.by_default("bert", "t5", "elmo")
 @pytest.mark.parametrize(("family", "kind"), KINDS)
 def test_tokens_are_those_of_each_document_as_a_whole(
     tmp_path: Path, texts: Path, family: str, kind: str | None
@@ -41,6 +42,7 @@ def test_tokens_are_those_of_each_document_as_a_whole(
         assert [token for sentence in document for token in sentence] == wanted
 
 
+@pytest.mark.by_default("bert", "t5")
 @pytest.mark.parametrize(
     ("family", "space"), [("bert", ""), ("roberta", " "), ("gpt", " "), ("t5", "")]
 )
@@ -80,6 +82,7 @@ def test_documents_and_sentences_are_kept(tmp_path: Path) -> None:
     assert documents[0][1].endswith("askedthecat.")
 
 
+@pytest.mark.by_default("bert", "t5", "gpt")
 @pytest.mark.parametrize(("family", "kind"), [*KINDS, ("gpt", None), ("deberta", "byte-level-bpe")])
 def test_text_that_spells_a_special_token_is_text(
     tmp_path: Path, family: str, kind: str | None
@@ -117,6 +120,7 @@ def test_the_files_are_as_the_manifest_says(tmp_path: Path, texts: Path) -> None
     assert len(np.frombuffer(files["train/documents.bin"], "<i8")) == train["documents"] + 1
 
 
+@pytest.mark.by_default("1", "300", "1048576")
 @pytest.mark.parametrize("shard", [1, 300, 1000, 1 << 20])
 def test_a_document_lies_in_one_shard(tmp_path: Path, texts: Path, shard: int) -> None:
     whole = built(tmp_path / "whole", texts).split("train")

@@ -68,6 +68,7 @@ def test_memory_is_that_of_the_sample() -> None:
     assert peak < 2_000_000
 
 
+@pytest.mark.by_default("bert", "roberta")
 @pytest.mark.parametrize(("family", "kind"), [("bert", None), ("roberta", None), ("t5", None)])
 def test_a_corpus_that_fits_has_the_tokenizer_of_all_its_texts(
     family: str, kind: str | None

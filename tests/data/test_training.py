@@ -43,6 +43,9 @@ def written(family: Family, kind: str, directory: Path, size: int = 800) -> Path
     return directory
 
 
+@pytest.mark.by_default(
+    "bert-wordpiece-bert", "t5-unigram-t5", "gpt-byte-level-bpe-gpt2", "deberta-unigram-deberta-v2"
+)
 @pytest.mark.parametrize(("name", "kind", "model_type"), CASES)
 def test_exported_tokenizers_give_equal_ids(
     tmp_path: Path, name: str, kind: str, model_type: str
@@ -57,6 +60,7 @@ def test_exported_tokenizers_give_equal_ids(
     assert peer.pad_token == tokenizer.info.special.get("pad")
 
 
+@pytest.mark.by_default("bert", "gpt")
 @pytest.mark.parametrize(("name", "kind", "model_type"), [c for c in CASES if c[1] != "unigram"])
 def test_the_files_themselves_are_read_with_equal_ids(
     tmp_path: Path, name: str, kind: str, model_type: str

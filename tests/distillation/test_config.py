@@ -184,6 +184,7 @@ def test_relation_heads_of_a_user_are_named(
     assert "--set distillation.terms.values.relation_heads=N" in error.value.hint
 
 
+@pytest.mark.by_default("bert")
 @pytest.mark.parametrize(
     ("student", "new_modules"),
     [("bert", []), ("electra", ["head"])],  # a discriminator has no head that predicts tokens

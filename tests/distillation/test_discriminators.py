@@ -90,6 +90,7 @@ def test_without_a_generator_there_is_no_term_of_it(
     assert "did you mean masked-lm?" in (error.value.hint or "")
 
 
+@pytest.mark.long
 def test_runs_resume_exactly(teacher: Path, tmp_path: Path) -> None:
     tree = settings(teacher, "electra", student={"num_layers": 1})
     run = assert_resumes_exactly(tmp_path, tree, 6)

@@ -42,6 +42,7 @@ def pairs(path: Path) -> Path:
     return write_table(path, rows)
 
 
+@pytest.mark.by_default("text-classification", "token-classification", "question-answering")
 @pytest.mark.parametrize("task", TASKS)
 def test_tasks(task: str, tmp_path: Path) -> None:
     """A student that equals its teacher has no error; one of fewer layers has, and learns."""
@@ -63,6 +64,7 @@ def test_tasks(task: str, tmp_path: Path) -> None:
     assert set(record["losses"]) >= {task, term}
 
 
+@pytest.mark.by_default("text-classification")
 @pytest.mark.parametrize("task", ["text-classification", "token-classification"])
 def test_class_weights_are_of_the_task_and_not_of_its_teacher(task: str, tmp_path: Path) -> None:
     """The divergence is a mean over rows; student and teacher are scored by the weighted loss."""

@@ -53,6 +53,7 @@ def tree_of(teacher: Path, train: Path | None, **student: Any) -> dict[str, Any]
     return deep_merge(SETTINGS, values)
 
 
+@pytest.mark.by_default("8")
 @pytest.mark.parametrize("hidden_size", [None, 8])
 def test_texts_are_embedded_as_by_the_teacher(
     encoder: Path, tmp_path: Path, hidden_size: int | None

@@ -101,6 +101,7 @@ def test_from_a_dirty_table_to_a_classifier_its_mistakes_an_export_and_a_card(
     assert "licence: mit" in run(tmp_path, "push", "my hub", "me/reviews").stdout
 
 
+@pytest.mark.long
 def test_from_pretraining_to_a_comparison_and_a_continuation(tmp_path: Path) -> None:
     books = tmp_path / "my books"
     books.mkdir()

@@ -81,6 +81,7 @@ def test_labels_of_settings_may_be_numbers(tmp_path: Path) -> None:
 WEIGHTS = {"no": 0.03, "yes": 0.005}  # whose sum over a micro-batch is below 1
 
 
+@pytest.mark.by_default("BertForSequenceClassification")
 @pytest.mark.parametrize("architecture", [f"BertFor{kind}Classification" for kind in TASKS])
 def test_class_weights_are_those_of_torch(
     pretrained: Pretrained, tmp_path: Path, architecture: str

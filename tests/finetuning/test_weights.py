@@ -77,6 +77,7 @@ def load(model: Path, task: str, labels: int, folder: Path) -> tuple[InitRecord,
     return record, network.state_dict()["head.weight"]
 
 
+@pytest.mark.by_default("2-text-classification", "2-question-answering")
 @pytest.mark.parametrize("old", HEADS)
 @pytest.mark.parametrize("labels", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_the_head_of_another_task_is_not_used(

@@ -271,6 +271,15 @@ CONFIGS = {"v1.0": SMALL, "v1.1": LATER}
 DOCUMENTS = (30, 9, 2, 44, 17)
 
 
+@pytest.mark.by_default(
+    "span-corruption-v1.0",
+    "prefix-lm-v1.1",
+    "bert-style-v1.0",
+    "deshuffling-v1.1",
+    "mask-tokens-v1.0",
+    "replace-spans-v1.1",
+    "drop-tokens-v1.1",
+)
 @pytest.mark.parametrize("version", CONFIGS)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loss_equals_the_reference_of_each_text_alone(name: str, version: str) -> None:

@@ -159,6 +159,7 @@ def test_task(toolbox: Installed) -> None:
         assert np.allclose([score for _, score in predicted], best.values, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.long
 def test_a_whole_task(toolbox: Installed) -> None:
     """One entry point brings finetune, run, eval and export --eval."""
     rows = [(f"{'dog ' * count}in the garden {k}", count) for k in range(30) for count in range(4)]

@@ -88,6 +88,9 @@ def ours(path: Path, architecture: str) -> Tensor:
 OTHER_FAMILIES = ("Albert", "Bart", "DebertaV2", "DistilBert", "Electra", "OpenAIGPT", "Roberta")
 
 
+@pytest.mark.by_default(
+    "BertForSequenceClassification", "T5ForSequenceClassification", "GPT2ForSequenceClassification"
+)
 @pytest.mark.parametrize(
     "architecture",
     [

@@ -78,6 +78,7 @@ SHAPES = [  # numbers of tokens; negative ones count from the longest
 NAMES = ("deberta", pytest.param("gpt", marks=pytest.mark.long), "t5")
 
 
+@pytest.mark.by_default("deberta")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_fused_and_int8_graphs_at_the_edges(

@@ -26,6 +26,7 @@ ENCODERS |= {"ElectraModel": {"embedding_size": 32}}
 DECODERS: dict[str, dict[str, int]] = {"GPT2LMHeadModel": {}}
 
 
+@pytest.mark.by_default("BertModel", "GPT2LMHeadModel", "DistilBertModel")
 @pytest.mark.parametrize("architecture", [*ENCODERS, *DECODERS])
 def test_it_computes_what_torch_does(architecture: str, small: Small, tmp_path: Path) -> None:
     checkpoint = small(architecture, **{**ENCODERS, **DECODERS}[architecture])
@@ -52,6 +53,7 @@ def test_its_own_program_reads_the_files(small: Small, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.array(output.pooler_output), expected, atol=1e-4)
 
 
+@pytest.mark.by_default("int8", "float16")
 @pytest.mark.parametrize("precision", ["float16", "bfloat16", "int8"])
 def test_precisions(precision: str, small: Small, tmp_path: Path) -> None:
     checkpoint = small("BertModel")

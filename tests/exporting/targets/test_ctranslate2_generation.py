@@ -142,6 +142,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.by_default("t5-gated")
 @pytest.mark.parametrize("name", ["t5-gated", "bart"])
 def test_every_setting_gives_the_tokens_of_torch(
     name: str, exported: dict[str, tuple[Checkpoint, Checkpoint]]

@@ -83,6 +83,7 @@ SIMILAR_BEAMS: list[dict[str, Any]] = [  # one of two settings that another case
 ]
 
 
+@pytest.mark.by_default("2-31-{}", "3-29-{'length_penalty': -1.0")
 @pytest.mark.parametrize(
     "options",
     [

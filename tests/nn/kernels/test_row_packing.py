@@ -69,6 +69,9 @@ def tokens_alone(output: Tensor, axes: tuple[str | int, ...], mask: Tensor) -> T
     return output[mask.bool()] if "tokens" in axes else output
 
 
+@pytest.mark.by_default(
+    "bert-none", "bert-pretraining", "bert-question-answering", "deberta", "modernbert", "gpt", "t5"
+)
 @pytest.mark.parametrize(("family", "head"), list(backbones_and_heads()))
 def test_outputs_and_gradients_are_those_of_padded_rows(family: str, head: str) -> None:
     """In float64, of the tiny size without dropout."""
@@ -101,6 +104,7 @@ def test_outputs_and_gradients_are_those_of_padded_rows(family: str, head: str) 
         torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.by_default("bert-lora", "bert-prefix", "bert-parallel")
 @pytest.mark.parametrize(
     ("family", "method"), [*(("bert", name) for name in ADAPTERS.built_in), ("gpt", "prefix")]
 )

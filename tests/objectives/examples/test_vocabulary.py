@@ -124,6 +124,7 @@ def test_where_words_of_sentencepiece_start(family: str) -> None:
     assert starts == [RULES[family](piece) for piece in PIECES]
 
 
+@pytest.mark.by_default("roberta", "deberta")
 @pytest.mark.parametrize("family", RULES)
 @settings(deadline=None)
 @given(piece=st.text(min_size=1, max_size=3))

@@ -54,6 +54,7 @@ def library_encoder(source: Path, **settings: Any) -> Any:
     return library.MultiVectorEncoder(modules=modules, prompts=PROMPTS, device="cpu")
 
 
+@pytest.mark.by_default("kl-div-None", "multiple-negatives-3")
 @pytest.mark.parametrize(
     ("loss", "mini"),
     [
@@ -102,6 +103,7 @@ def test_the_loss_is_that_of_the_library(
         assert_equal(ours, known)
 
 
+@pytest.mark.by_default("multiple-negatives-None-expansion0", "margin-mse-3-expansion2")
 @pytest.mark.parametrize(
     ("loss", "mini", "expansion"),
     [

@@ -132,6 +132,7 @@ def test_late_interaction(
         ours.embed(TEXTS)
 
 
+@pytest.mark.by_default("cosine", "manhattan")
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
 def test_sentence_encoders(hub_checkpoint: Make, tmp_path: Path, similarity: str) -> None:
     theirs = dense(hub_checkpoint, similarity_fn_name=similarity, truncate_dim=24)
@@ -163,6 +164,7 @@ def test_prompts_of_queries_and_texts(hub_checkpoint: Make, tmp_path: Path) -> N
         ours.rerank("a", TEXTS, corpus_prompt_name="query", corpus_prompt="a")
 
 
+@pytest.mark.by_default("Sigmoid")
 @pytest.mark.parametrize("activation", ["Identity", "Sigmoid"])
 def test_cross_encoders(hub_checkpoint: Make, tmp_path: Path, activation: str) -> None:
     from sentence_transformers import CrossEncoder

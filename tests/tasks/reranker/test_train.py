@@ -129,6 +129,7 @@ def test_cross_entropy_is_the_library_s(pretrained: Pretrained, tmp_path: Path) 
     assert list(scores) == ["0", "1", "2", "3"]
 
 
+@pytest.mark.by_default("True")
 @pytest.mark.parametrize("grouped", [False, True])
 def test_list_net_is_the_library_s(pretrained: Pretrained, tmp_path: Path, grouped: bool) -> None:
     """Of lists of different lengths in a row each, and of rows that are joined."""
@@ -141,6 +142,7 @@ def test_list_net_is_the_library_s(pretrained: Pretrained, tmp_path: Path, group
     compare(run, source, library_losses().ListNetLoss, inputs, labels)
 
 
+@pytest.mark.by_default("none", "ndcg-loss2++", "lambda-rank")
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_lambda_is_the_library_s(pretrained: Pretrained, tmp_path: Path, weighting: str) -> None:
     losses = library_losses()
@@ -174,6 +176,7 @@ def test_margin_mse_is_the_library_s(pretrained: Pretrained, tmp_path: Path, lab
     compare(run, source, library_losses().MarginMSELoss, inputs, labels)
 
 
+@pytest.mark.by_default("lambda")
 @pytest.mark.parametrize("loss", ["binary-cross-entropy", "lambda"])
 def test_metrics_are_those_of_zoo_eval(pretrained: Pretrained, tmp_path: Path, loss: str) -> None:
     """Of the last evaluation; micro-batches change nothing."""

@@ -194,6 +194,7 @@ LOSSES = [
 ]
 
 
+@pytest.mark.by_default("both directions")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_losses_and_gradients_are_the_library_s(
     layout: tuple[Any, Path], tmp_path: Path, loss: str

@@ -79,6 +79,9 @@ def compare(found: tuple[Tensor, Tensor], encoder: Any, reference: Tensor) -> No
     assert_equal(found[1], words.grad)
 
 
+@pytest.mark.by_default(
+    "None-cosent", "weights1-cosine", "None-triplet", "weights1-multiple-negatives"
+)
 @pytest.mark.parametrize("loss", ["multiple-negatives", "cosent", "cosine", "triplet"])
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 def test_losses_are_those_of_the_library(
@@ -96,6 +99,7 @@ def test_losses_are_those_of_the_library(
     compare(loss_and_gradient(setup, batch), encoder, expected)
 
 
+@pytest.mark.by_default("margin-mse-scores-None", "kl-div")
 @pytest.mark.parametrize(
     ("loss", "label", "dims"),
     [("margin-mse", "scores", None), ("margin-mse", "margins", DIMS), ("kl-div", "scores", DIMS)],

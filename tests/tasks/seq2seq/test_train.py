@@ -46,6 +46,7 @@ from zoo.tasks import make_evaluation
 from zoo.tasks.seq2seq.train import shift_right, text_key
 
 
+@pytest.mark.by_default("0.1")
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_losses_are_those_of_the_reference(
     smoothing: float, t5_hub: Path, model: Path, tmp_path: Path

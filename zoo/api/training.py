@@ -139,6 +139,7 @@ class RunOptions:
 
     seeds: int | None
     resume: Path | None
+    auto_resume: bool
     continue_from: Path | None
     reset_optimizer: bool
     device: str | None
@@ -148,6 +149,11 @@ class RunOptions:
     force: bool
     max_time: float | None
     dry_run: bool
+
+    @property
+    def resumes_output(self) -> bool:
+        """Whether ``output`` is resumed, since it exists."""
+        return self.auto_resume and self.output is not None and self.output.exists()
 
     def build_run(
         self,
@@ -182,6 +188,7 @@ def _run_options(
     *,
     seeds: int | None,
     resume: AnyPath | None,
+    auto_resume: bool,
     continue_from: AnyPath | None,
     reset_optimizer: bool,
     device: str | None,
@@ -195,6 +202,7 @@ def _run_options(
     return RunOptions(
         seeds,
         as_path(resume, "file"),
+        auto_resume,
         as_path(continue_from, "file"),
         reset_optimizer,
         device,
@@ -231,6 +239,7 @@ def pretrain(
     max_time: str | float | None = None,
     seeds: int | None = None,
     resume: AnyPath | None = None,
+    auto_resume: bool = False,
     continue_from: AnyPath | None = None,
     reset_optimizer: bool = False,
     device: str | None = None,
@@ -270,6 +279,7 @@ def pretrain(
         max_time: time of training, in seconds or as ``90s``, ``3m`` or ``1h30m``.
         seeds: train this number of runs, with seeds from ``seed`` on.
         resume: directory of a run to resume.
+        auto_resume: start the run ``output``, or resume it if it has begun with the same settings.
         continue_from: directory of a run; a new one begins with its last checkpoint.
         reset_optimizer: then, begin with a new state of the optimizer.
         device: device, such as ``cpu``; by default CUDA if available.
@@ -302,6 +312,7 @@ def pretrain(
     run_options = _run_options(
         seeds=seeds,
         resume=resume,
+        auto_resume=auto_resume,
         continue_from=continue_from,
         reset_optimizer=reset_optimizer,
         device=device,
@@ -372,6 +383,7 @@ def finetune(
     max_time: str | float | None = None,
     seeds: int | None = None,
     resume: AnyPath | None = None,
+    auto_resume: bool = False,
     continue_from: AnyPath | None = None,
     reset_optimizer: bool = False,
     device: str | None = None,
@@ -415,6 +427,7 @@ def finetune(
         max_time: time of training, in seconds or as ``90s``, ``3m`` or ``1h30m``.
         seeds: train this number of runs, with seeds from ``seed`` on.
         resume: directory of a run to resume.
+        auto_resume: start the run ``output``, or resume it if it has begun with the same settings.
         continue_from: directory of a run; a new one begins with its last checkpoint.
         reset_optimizer: then, begin with a new state of the optimizer.
         device: device, such as ``cpu``; by default CUDA if available.
@@ -450,6 +463,7 @@ def finetune(
     run_options = _run_options(
         seeds=seeds,
         resume=resume,
+        auto_resume=auto_resume,
         continue_from=continue_from,
         reset_optimizer=reset_optimizer,
         device=device,
@@ -544,6 +558,7 @@ def distill(
     max_time: str | float | None = None,
     seeds: int | None = None,
     resume: AnyPath | None = None,
+    auto_resume: bool = False,
     continue_from: AnyPath | None = None,
     reset_optimizer: bool = False,
     device: str | None = None,
@@ -592,6 +607,7 @@ def distill(
         max_time: time of training, in seconds or as ``90s``, ``3m`` or ``1h30m``.
         seeds: train this number of runs, with seeds from ``seed`` on.
         resume: directory of a run to resume.
+        auto_resume: start the run ``output``, or resume it if it has begun with the same settings.
         continue_from: directory of a run; a new one begins with its last checkpoint.
         reset_optimizer: then, begin with a new state of the optimizer.
         device: device, by default CUDA if available.
@@ -630,6 +646,7 @@ def distill(
     run_options = _run_options(
         seeds=seeds,
         resume=resume,
+        auto_resume=auto_resume,
         continue_from=continue_from,
         reset_optimizer=reset_optimizer,
         device=device,
@@ -756,7 +773,7 @@ def _check_places(command: str, options: Mapping[str, Any], run_options: RunOpti
         [*options["train"], *options["eval"]],
         run_options.output,
         force=run_options.force,
-        resume=run_options.resume,
+        resume=run_options.output if run_options.resumes_output else run_options.resume,
         continue_from=run_options.continue_from,
     )
 
@@ -786,6 +803,8 @@ def _start(run: "Run", options: RunOptions) -> Training:
     from zoo.training.seeds import is_seed_directory, resume_seeds, train_seeds
 
     resume = options.resume
+    if options.auto_resume:
+        return _start_or_resume(run, options)
     if options.dry_run:
         return _describe(run, options)
     if options.continue_from is not None:
@@ -809,6 +828,39 @@ def _start(run: "Run", options: RunOptions) -> Training:
     if options.seeds is not None:
         raise UsageError(f"{resume} is a single run", "leave --seeds out")
     return _single(*run.resume(resume))
+
+
+def _start_or_resume(run: "Run", options: RunOptions) -> Training:
+    """Start a run, or resume it if it has begun; a run that is finished is left as it is.
+
+    Raises:
+        UsageError: the run began with other settings, or other options decide what begins.
+    """
+    from zoo.training.seeds import is_seed_directory, resume_same_seeds
+
+    output = options.output
+    if output is None:
+        raise UsageError("--auto-resume has to know the run", "name its directory with -o")
+    exclusive_options = {
+        "--resume": options.resume,
+        "--continue-from": options.continue_from,
+        "--force": options.force or None,
+        "--dry-run": options.dry_run or None,
+    }
+    for flag, value in exclusive_options.items():
+        if value is not None:
+            raise UsageError(f"--auto-resume and {flag} exclude each other", "leave one out")
+    # The main process decides: another one may look after it has begun.
+    has_begun = run.has_begun(output) or is_seed_directory(output)
+    if run.dist.broadcast("begun" if has_begun else "new") == "new":
+        return _start(run, replace(options, auto_resume=False))
+    if not is_seed_directory(output):
+        if options.seeds is not None:
+            raise UsageError(f"{output} is a single run", "leave --seeds out")
+        return _single(*run.resume_same(output))
+    if options.seeds is None:
+        raise UsageError(f"{output} has runs of several seeds", "give --seeds")
+    return _several(resume_same_seeds(run, output, options.seeds))
 
 
 def _describe(run: "Run", options: RunOptions) -> Training:

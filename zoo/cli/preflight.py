@@ -72,7 +72,8 @@ def _check_reference(text: str, kinds: set[str]) -> None:
 def _check_output(ctx: click.Context, path: Path) -> None:
     """Check that an output does not exist, unless the command replaces or resumes it."""
     options = ctx.params
-    if options.get("force") or options.get("resume") or not path.exists():
+    flags = ("force", "resume", "auto_resume")
+    if any(options.get(flag) for flag in flags) or not path.exists():
         return
     if "resume" in options:
         from zoo.training.state.location import require_new

@@ -36,6 +36,8 @@ class RunSetup(ABC):
     loggers: Sequence[type[Logger]]  # Classes of the run's loggers.
     # Pretrained weights that the run starts from; ``None`` for new weights.
     init: PretrainedInit | None = None
+    # Settings that a command gave a new run; ``None`` for a run that has begun.
+    requested: Mapping[str, Any] | None = None
     # Function that is called in place of the objective's ``collate``, with it and the examples;
     # ``None`` for none.
     collate_wrapper: CollateWrapper | None = None

@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
@@ -101,6 +101,12 @@ def run_files(setup: "RunSetup") -> dict[str, bytes]:
     return {SETTINGS: text.encode(), **setup.run_files()}
 
 
+def as_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the values that JSON gives back, such as lists for tuples."""
+    values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+    return values
+
+
 def run_manifest(
     setup: "RunSetup",
     dist: DistContext,
@@ -127,6 +133,7 @@ def run_manifest(
             "processes": str(dist.world_size),
         },
         settings=msgspec.to_builtins(setup.config),
+        requested=None if setup.requested is None else as_json_values(setup.requested),
         init_from=pretrained,
         parent=parent,
         files=digests,

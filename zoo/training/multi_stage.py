@@ -122,6 +122,14 @@ class MultiStageRun(Run):
         return RunPaths(path / last.run.name, path / last.model.relative_to(run_path))
 
     @override
+    def resume_same(self, path: Path) -> RunPaths:
+        if not (path / STAGES).is_file():
+            return super().resume_same(path)
+        record = read_json_record(path / STAGES, self.record_type)
+        self.require_same_request(path, record.settings)
+        return replace(self, settings={}, overrides={}, file=None).resume(path)
+
+    @override
     def continue_from(self, parent: Path, *, reset_optimizer: bool = False) -> RunPaths:
         if (parent / STAGES).is_file():
             stage = self.last_stage(parent)

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from zoo.training.continuation import (
     rows_read,
 )
 from zoo.training.directory import (
+    as_json_values,
     check_set_aside,
     new_directory,
     run_files,
@@ -142,7 +143,7 @@ class Run:
             require_divisible(config, self.dist)
         path = self.new_path(config)
         with prefix_errors(self.file):
-            setup = self._setup(config)
+            setup = replace(self._setup(config), requested=self.given)
         if self.dist.is_main_process:
             warn_of_no_learning(setup.config)
         with open_trainer(
@@ -174,6 +175,24 @@ class Run:
             with open_trainer(setup, run, self.dist, new=False, max_time=self.max_time) as trainer:
                 trainer.train()
         return RunPaths(path, path / "model")
+
+    def resume_same(self, path: Path) -> RunPaths:
+        """Resume a run whose settings are given once more, as by the command that began it.
+
+        Raises:
+            UsageError: it began with other settings.
+        """
+        record, _ = self._read(path, "resumes it", "--resume")
+        if record.requested is None:
+            return self.resume(path)
+        self.require_same_request(path, record.requested)
+        return replace(self, settings={}, overrides={}, file=None).resume(path)
+
+    def require_same_request(self, path: Path, requested: Mapping[str, Any]) -> None:
+        """Check that settings are those that the command of a run gave; raises ``UsageError``."""
+        differences = list(config_diff(dict(requested), as_json_values(self.given)))
+        if differences:
+            raise began_differently(path, differences)
 
     def continue_from(self, parent: Path, *, reset_optimizer: bool = False) -> RunPaths:
         """Train a new run from the weights, optimizer and place in the data of another one.
@@ -335,10 +354,15 @@ def require_same_settings(
         config_diff(msgspec.to_builtins(initial_config), msgspec.to_builtins(config))
     )
     if differences:
-        raise UsageError(
-            f"{path} began with other settings: {'; '.join(differences)}",
-            "resume without changes, or begin another run",
-        )
+        raise began_differently(path, differences)
+
+
+def began_differently(path: Path, differences: Sequence[str]) -> UsageError:
+    """Return the error for a run that began with other settings."""
+    return UsageError(
+        f"{path} began with other settings: {'; '.join(differences)}",
+        "resume without changes, or begin another run",
+    )
 
 
 def warn_of_no_learning(config: RunConfig) -> None:

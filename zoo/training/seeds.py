@@ -1,17 +1,19 @@
 """Several runs of the same settings with different seeds, in one directory."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from zoo.errors import UsageError
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import discard_unused, remove_stale_staging
 from zoo.training.compare import SEED_PREFIX
 from zoo.training.config.schema import prefix_errors
 from zoo.training.directory import set_aside
-from zoo.training.run import Run
+from zoo.training.run import Run, require_same_settings
 from zoo.training.state.final_model import is_finished
 from zoo.training.state.location import initial_directory, resume_command, resumed_by
 
@@ -73,6 +75,29 @@ def resume_seeds(run: Run, path: Path) -> list[Path]:
     with initial_directory(path, record.working_directory) as seeds_path:
         directories = _train_all(run, seeds_path, record)
     return [path / directory.name for directory in directories]
+
+
+def resume_same_seeds(run: Run, path: Path, count: int) -> list[Path]:
+    """Resume the runs of a directory, whose settings and number of seeds are given once more.
+
+    Raises:
+        UsageError: they began with other settings.
+    """
+    record = read_json_record(path / SEEDS, SeedRecord)
+    with prefix_errors(run.file):
+        config, settings = run.plan()
+    seeds = list(range(config.seed, config.seed + count))
+    if record.seeds != seeds:
+        raise UsageError(
+            f"{path} has the seeds {_listed(record.seeds)}, not {_listed(seeds)}",
+            "resume without changes, or begin other runs",
+        )
+    require_same_settings(path, record.settings, settings, type(config))
+    return resume_seeds(run, path)
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def _train_all(run: Run, path: Path, record: SeedRecord) -> list[Path]:

@@ -34,6 +34,12 @@ def runs_options(function: Function) -> Function:
                 help="Directory of a run to resume.",
             ),
             click.option(
+                "--auto-resume",
+                is_flag=True,
+                help="Start the run of -o, or resume it if it has begun; end at once if it is "
+                "finished. Scripts that are started again need no condition.",
+            ),
+            click.option(
                 "--continue-from",
                 type=LocalPath("file", file_okay=False),
                 metavar="RUN",

@@ -177,7 +177,11 @@ def config_diff(first: ConfigDict, second: ConfigDict, path: str = "") -> Iterat
     for key in sorted({*first, *second}):
         first_value = first.get(key)
         second_value = second.get(key)
-        if isinstance(first_value, dict) and isinstance(second_value, dict):
-            yield from config_diff(first_value, second_value, f"{path}{key}.")
-        elif first_value != second_value:
-            yield f"{path}{key}: {first_value!r} and {second_value!r}"
+        if first_value == second_value:
+            continue
+        if isinstance(first_value, dict | None) and isinstance(second_value, dict | None):
+            yield from config_diff(first_value or {}, second_value or {}, f"{path}{key}.")
+            continue
+        first_text = repr(first_value) if key in first else "not given"
+        second_text = repr(second_value) if key in second else "not given"
+        yield f"{path}{key}: {first_text} and {second_text}"

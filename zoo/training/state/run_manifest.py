@@ -50,6 +50,9 @@ class RunManifest(JsonStruct, kw_only=True):
     parameters: int  # Number of trained parameters.
     environment: dict[str, str]  # Versions and devices.
     settings: dict[str, Any] | None = None  # Configuration of the run, as in ``config.yaml``.
+    # Settings that the command of the run gave, of a file and of options; ``None`` in runs of
+    # earlier versions, and in runs that continue another one.
+    requested: dict[str, Any] | None = None
     # Pretrained weights that the run started from; ``None`` for new weights.
     init_from: InitRecord | None = None
     parent: ParentRecord | None = None

@@ -2,7 +2,7 @@
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -146,9 +146,14 @@ class Scorer(ABC):
             yield text, score
 
     def run(
-        self, rows: Iterable[ScoredRow]
+        self, rows: Iterable[ScoredRow], *, on_batch: Callable[[int], None] | None = None
     ) -> "Iterator[tuple[ScoredRow, Floats, NDArray[np.bool_]]]":
-        """Yield each row with the results of ``log_probs`` at its positions, in order."""
+        """Yield each row with the results of ``log_probs`` at its positions, in order.
+
+        ``on_batch`` is called after each batch with the number of rows that are computed. A row is
+        yielded with those of similar length, some batches later.
+        """
+        rows_done = 0
         for chunk in batched(rows, ROWS_AT_ONCE):
             results = {}
             costs = [self.cost(row) for row in chunk]
@@ -161,6 +166,9 @@ class Scorer(ABC):
                 outputs = self.session.run(session_inputs, (LOGITS,))[LOGITS]
                 for k, logits in zip(indices, outputs, strict=True):
                     results[k] = self.log_probs(logits[chunk[k].positions], chunk[k].labels)
+                rows_done += len(indices)
+                if on_batch is not None:
+                    on_batch(rows_done)
             for k, row in enumerate(chunk):
                 values, correct = results.pop(k)
                 if not abs(values.sum()) < float("inf"):

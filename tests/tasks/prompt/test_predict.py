@@ -23,6 +23,7 @@ from zoo.cli.inference.run import command
 from zoo.errors import UsageError
 from zoo.inference import load_session
 from zoo.inference.processing.records import TextExample
+from zoo.tasks import make_task
 from zoo.tasks.prompt.fit import PromptFitter
 from zoo.tasks.prompt.generate import AnswerGenerator
 from zoo.tasks.prompt.template import PromptTemplate
@@ -350,3 +351,33 @@ def test_a_head_that_predicts_no_tokens_is_refused(hub_checkpoint: Make, tmp_pat
     model = exact(converted(hub_checkpoint("BertForTokenClassification"), tmp_path / "model"))
     with pytest.raises(UsageError, match="and not prompt; convert the source with --head masked"):
         prompted(model, ["a"], template="{text} {label}", label_words="a,b")
+
+
+def reported(task: Any, texts: list[str]) -> list[int]:
+    """Return what a task reports until its first result is there, of texts in one chunk."""
+    counts: list[int] = []
+    task.on_progress = counts.append
+    results = task.run(TextExample(text, location=str(row)) for row, text in enumerate(texts, 1))
+    next(results)
+    before_results = list(counts)
+    assert len(list(results)) == len(texts) - 1
+    assert sum(counts) == len(texts)
+    return before_results
+
+
+def test_progress_is_reported_for_each_batch_of_words(bert: tuple[Model, Masked]) -> None:
+    model, _ = bert
+    options: Any = {"template": "{text} b {label}", "label_words": "good=a,bad=j"}
+    task = make_task("prompt", model.checkpoint, model.session, batch_size=4, **options)
+    texts = [f"c d {first} {second}" for first in "abcdefgh" for second in "abcde"]
+    # Words of one token share a row: 40 texts are 40 rows, in 10 batches.
+    assert reported(task, texts) == [4] * 10
+
+
+def test_progress_is_reported_for_each_batch_of_answers(source: MakeSource, tmp_path: Path) -> None:
+    folder = source("GPT2LMHeadModel")
+    model = exact(converted(folder, tmp_path / "model"))
+    options: Any = {"template": "{text} ", "scoring": "generate", "max_new_tokens": 2}
+    task: Any = make_task("prompt", model.checkpoint, model.session, **options)
+    task.generator.task.batch_size = 4
+    assert len(reported(task, ["a b"] * 20)) == 5

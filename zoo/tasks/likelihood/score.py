@@ -72,8 +72,12 @@ class Score(Task):
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         tokens: dict[int, list[dict[str, Any]]] = {item.row_id: [] for item in items}
-        for row, log_probs, greedy in self.scorer.run(self._rows(items)):
-            self.report_progress(row.text - items[0].row_id)  # Texts before this row.
+        rows = list(self._rows(items))
+
+        def report(rows_done: int) -> None:
+            self.report_progress(len(items) * rows_done // len(rows))
+
+        for row, log_probs, greedy in self.scorer.run(rows, on_batch=report):
             values = (row.labels.tolist(), log_probs.tolist(), greedy.tolist())
             tokens[row.text] += [
                 {"token": self.tokenizer.token(token), "log_prob": log_prob, "greedy": likely}

@@ -1,6 +1,6 @@
 """Choice of a label by the likelihood of its word."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.inference.processing.numbers import softmax
@@ -24,10 +24,15 @@ class LabelChooser:
         # probabilities that those of the labels are divided by, (labels,)
         self.prior: NDArray[np.float64] | None = None
 
-    def scores(self, prompts: Sequence[Sequence[Prompt]]) -> "NDArray[np.float64]":
-        """Return the scores of the words in prompts, (texts, labels)."""
+    def scores(
+        self,
+        prompts: Sequence[Sequence[Prompt]],
+        *,
+        on_batch: Callable[[float], None] | None = None,
+    ) -> "NDArray[np.float64]":
+        """Return the scores of the words in prompts, (texts, labels); see ``WordScorer.score``."""
         flat = [prompt for row in prompts for prompt in row]
-        log_probs, tokens = self.scorer.score(flat)
+        log_probs, tokens = self.scorer.score(flat, on_batch=on_batch)
         values = log_probs / tokens if self.normalized else log_probs
         return values.reshape(len(prompts), -1)
 
@@ -48,9 +53,14 @@ class LabelChooser:
         divided /= divided.sum(-1, keepdims=True)
         return divided
 
-    def results(self, prompts: Sequence[Sequence[Prompt]]) -> list[dict[str, Any]]:
-        """Return the label of each text, the first of equal ones."""
-        scores = self.scores(prompts)
+    def results(
+        self,
+        prompts: Sequence[Sequence[Prompt]],
+        *,
+        on_batch: Callable[[float], None] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the label of each text, the first of equal ones; see ``WordScorer.score``."""
+        scores = self.scores(prompts, on_batch=on_batch)
         labels = list(self.words)
         results = []
         for row, probabilities in zip(scores, self.probabilities(scores), strict=True):

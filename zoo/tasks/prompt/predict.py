@@ -1,6 +1,6 @@
 """Prompts: label words scored by likelihood, or generated answers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
@@ -186,7 +186,11 @@ class Prompting(Task):
             return
         texts = [item.encoded for item in items if isinstance(item.encoded, FittedTexts)]
         if self.chooser is not None:
-            results = iter(self.chooser.results([self.fitter.prompts(text) for text in texts]))
+            prompts = [self.fitter.prompts(text) for text in texts]
+            choices = self.chooser.results(
+                prompts, on_batch=lambda part: self.report_progress(int(part * len(items)))
+            )
+            results = iter(choices)
         else:
             assert self.generator is not None, "one of both is made"
             records = []
@@ -194,8 +198,20 @@ class Prompting(Task):
                 prompt = self.fitter.fill(text.text, text.pair, "")
                 question = prompt.before(LABEL).rstrip(" ")
                 records.append(TextExample(question, location=item.record.location))
+            self.generator.task.on_progress = self._report_generated()
             results = self.generator.results(records)
         yield from zip(items, results, strict=True)
+
+    def _report_generated(self) -> Callable[[int], None]:
+        """Return a function that reports how many more answers of a chunk are generated."""
+        count = 0
+
+        def report(added: int) -> None:
+            nonlocal count
+            count += added
+            self.report_progress(count)
+
+        return report
 
 
 def chosen_shots(count: int | None, source: str | None, columns: Columns, seed: int) -> list[Shot]:

@@ -12,7 +12,7 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zoo.errors import UsageError
@@ -68,8 +68,13 @@ class WordScorer(ABC):
     def rows(self, prompts: Sequence[Prompt]) -> Iterator[list[WordRow]]:
         """Yield the rows of each prompt, which has a word in its slot."""
 
-    def score(self, prompts: Sequence[Prompt]) -> "tuple[NDArray[np.float64], NDArray[np.int64]]":
-        """Return the log-probability of the word of each prompt, and its number of tokens."""
+    def score(
+        self, prompts: Sequence[Prompt], *, on_batch: Callable[[float], None] | None = None
+    ) -> "tuple[NDArray[np.float64], NDArray[np.int64]]":
+        """Return the log-probability of the word of each prompt, and its number of tokens.
+
+        ``on_batch`` is called after each batch with the part of the work that is done, 0 to 1.
+        """
         import numpy as np
 
         log_probs = np.zeros(len(prompts))
@@ -96,7 +101,12 @@ class WordScorer(ABC):
             for number, row in members:
                 numbers += [number] * len(row.labels)
             label_prompts.append(numbers)
-        results = self.scorer.run(scored_rows)
+
+        def report(rows_done: int) -> None:
+            if on_batch is not None:
+                on_batch(rows_done / len(scored_rows))
+
+        results = self.scorer.run(scored_rows, on_batch=report)
         for numbers, (_, values, _) in zip(label_prompts, results, strict=True):
             np.add.at(log_probs, numbers, values)
             np.add.at(tokens, numbers, 1)

@@ -124,8 +124,9 @@ class Browser:
             time.sleep(0.02)
 
     def evaluate(self, expression: str) -> Any:
-        """Return the value of an expression in JavaScript."""
-        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        """Return the value of an expression in JavaScript, of a promise once it is kept."""
+        options = {"returnByValue": True, "awaitPromise": True}
+        result = self.call("Runtime.evaluate", expression=expression, **options)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 

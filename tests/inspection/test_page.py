@@ -23,6 +23,8 @@ from zoo.inspection.inspection import (
 )
 from zoo.inspection.page import encode_cosines, encode_probabilities, render
 
+SHAPES = ((3, 4), (2, 2), (5, 2))  # layers and heads of models that are compared
+
 
 def made_up(
     *texts: list[str],
@@ -245,10 +247,61 @@ def test_several_models_share_a_page(browser: Browser, tmp_path: Path) -> None:
         "[...document.querySelectorAll('iframe')].map((frame) => {{ const page = "
         "frame.contentDocument.documentElement; return {}; }})"
     )
+    # A frame has the height of its page once the next picture is drawn.
+    browser.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
     cut = shown.format("page.scrollHeight > frame.clientHeight + 1")
     assert browser.evaluate(cut) == [False] * 3, "no frame scrolls"
     browser.evaluate("document.getElementById('theme').click()")
     assert browser.evaluate(shown.format("page.dataset.theme")) == ["dark"] * 3
     browser.open(page, width=390, mobile=True)
     assert browser.evaluate("document.documentElement.scrollWidth") == 390
+    assert browser.problems() == []
+
+
+def test_a_layer_and_a_head_are_chosen_in_all_models(browser: Browser, tmp_path: Path) -> None:
+    """A model without the layer or the head keeps its own; each may be set alone."""
+    page = tmp_path / "models.html"
+    models = [made_up(["a", "b", "c"], layers=layers, heads=heads) for layers, heads in SHAPES]
+    page.write_text(render(replace(models[0], compared=models[1:])), "utf-8")
+    browser.open(page)
+
+    def frames(value: str) -> Any:
+        documents = "[...document.querySelectorAll('iframe')].map((frame) => frame.contentDocument)"
+        return browser.evaluate(f"{documents}.map((page) => {value})")
+
+    def attention() -> Any:
+        return frames("page.querySelectorAll('main h2')[1].firstChild.textContent")
+
+    def choose(name: str, value: str) -> None:
+        browser.evaluate(
+            f"(() => {{ const list = document.getElementById('{name}');"
+            f" list.value = '{value}'; list.onchange(); }})()"
+        )
+
+    click = "document.querySelectorAll('iframe')[{}].contentDocument.querySelector('{}').click()"
+    browser.evaluate(click.format(0, '[aria-label="layer 3, head 4"]'))
+    assert attention() == ["Layer 3, head 4", "Layer 1, head 1", "Layer 3, head 1"]
+    assert browser.evaluate("[layer.value, head.value]") == ["3", "4"]
+    browser.evaluate(click.format(2, '[aria-label="layer 2, mean of heads"]'))
+    assert attention() == ["Layer 2, mean of heads"] * 3
+    choose("head", "2")
+    assert attention() == ["Layer 2, head 2"] * 3
+    choose("layer", "5")
+    assert attention() == ["Layer 2, head 2"] * 2 + ["Layer 5, head 2"]
+    browser.evaluate("same.click()")
+    browser.evaluate(click.format(1, '[aria-label="layer 1, head 1"]'))
+    assert attention() == ["Layer 2, head 2", "Layer 1, head 1", "Layer 5, head 2"]
+    assert browser.evaluate("[layer.value, head.value]") == ["", ""]
+    browser.evaluate("same.click()")
+    view = "[...document.querySelectorAll('#views button')].find((b) => b.textContent === '{}')"
+    browser.evaluate(f"{view.format('Predictions')}.click()")
+    browser.evaluate(click.format(2, "tbody tr:nth-child(5) td:nth-child(4) button"))
+    shown = "page.querySelectorAll('main h2')[1].textContent"
+    assert frames(shown) == ["layer 1at b", "layer 1at b", "layer 1at c"]
+    browser.evaluate(f"{view.format('Similarity')}.click()")
+    choose("layer", "0")
+    assert (
+        frames("page.querySelectorAll('main h2')[1].textContent")
+        == ["All tokensembeddings; a stronger color is more similar"] * 3
+    )
     assert browser.problems() == []

@@ -149,12 +149,66 @@ function bars(rows) {
 const heading = (text, more = "") => element("h2", {}, text, element("small", {}, more));
 const note = (text) => element("p", { class: "note" }, text);
 
+// ---- layer and head, which a page of several models sets in all of them
+const MEAN = "mean";
+// Tell the page around this one what was chosen: { view, layer, head }
+const announce = (choice) => document.dispatchEvent(new CustomEvent("choose", { detail: choice }));
+
+// Return the layers and heads that a view may show, by their numbers
+function choices() {
+  const maps = attentionMaps(), layers = data.texts[0].stacks[0].layers;
+  return {
+    layers: [...new Set([
+      ...maps.flatMap((map) => map.layers), ...predictionsMade().flatMap((made) => made.layers),
+      ...layers.map((_, at) => at).filter((at) => isLayer(layers, at)),
+    ])],
+    heads: Math.max(0, ...maps.map((map) => map.heads)),
+  };
+}
+
+// The mix of layers, which follows them, is none
+const isLayer = (layers, at) => at === 0 || layers[at] === `layer ${at}`;
+
+// Show a layer and a head in one view, or in all; a view keeps its own where the model has none
+function apply({ view, layer, head }) {
+  if (view === undefined || view === "Attention") applyToAttention(layer, head);
+  if (view === undefined || view === "Predictions") applyToPredictions(layer);
+  if (view === undefined || view === "Similarity")
+    if (isLayer(data.texts[0].stacks[0].layers, layer)) state.chosen.layer = layer;
+  draw();
+}
+
+function applyToAttention(layer, head) {
+  const maps = attentionMaps();
+  if (!maps.length) return;
+  const map = maps[Math.min(get("map", 0), maps.length - 1)], columns = map.heads + 1;
+  const cell = Math.min(get("cell", 0), map.layers.length * columns - 1);
+  let row = Math.floor(cell / columns), column = cell % columns;
+  if (map.layers.includes(layer)) row = map.layers.indexOf(layer);
+  if (head === MEAN) column = map.heads;
+  else if (head <= map.heads) column = head - 1;
+  state.chosen.cell = row * columns + column;
+}
+
+function applyToPredictions(layer) {
+  const found = predictionsMade();
+  if (!found.length) return;
+  const made = found[Math.min(get("prediction", 0), found.length - 1)];
+  const columns = made.stack.tokens.length;
+  if (made.layers.includes(layer))
+    state.chosen.place = made.layers.indexOf(layer) * columns + placeOf(made) % columns;
+}
+
+window.look = { choices, apply };
+
 // ---- attention
+const attentionMaps = () => stacks().flatMap((stack, at) => stack.attention.map((map) => ({
+  ...map, label: stacks().length > 1 ? `${stack.name}, ${map.name}` : map.name,
+  rows: stack.tokens, columns: map.name === "cross" ? stacks()[at - 1].tokens : stack.tokens,
+})));
+
 function attentionView() {
-  const maps = stacks().flatMap((stack, at) => stack.attention.map((map) => ({
-    ...map, label: stacks().length > 1 ? `${stack.name}, ${map.name}` : map.name,
-    rows: stack.tokens, columns: map.name === "cross" ? stacks()[at - 1].tokens : stack.tokens,
-  })));
+  const maps = attentionMaps();
   if (!maps.length) return [note("The layers of this model compute no attention.")];
   const which = Math.min(get("map", 0), maps.length - 1), map = maps[which];
   const { heads, queries, keys } = map, size = queries * keys, columns = heads + 1;
@@ -187,7 +241,14 @@ function attentionView() {
       grid.append(buttons[buttons.length - 1]);
     }
   });
-  roving(buttons, columns, cell, (at) => set("cell", at, "cell"));
+  roving(buttons, columns, cell, (at) => {
+    const column = at % columns;
+    set("cell", at, "cell");
+    announce({
+      view: "Attention", layer: map.layers[Math.floor(at / columns)],
+      head: column < heads ? column + 1 : MEAN,
+    });
+  });
 
   const masks = map.rows === stacks()[0].tokens ? masked() : [];
   // the first token of a decoder attends to itself only: begin with the last one
@@ -236,7 +297,11 @@ function similarityView() {
     type: "range", id: "layer", min: 0, max: layers.length - 1, value: layer,
     "aria-label": "Layer",
   });
-  slider.oninput = () => set("layer", Number(slider.value), "layer");
+  slider.oninput = () => {
+    const at = Number(slider.value);
+    set("layer", at, "layer");
+    if (isLayer(layers, at)) announce({ view: "Similarity", layer: at });
+  };
   const controls = element("div", { class: "controls" }, element("label", {}, "Layer", slider, layers[layer]));
   if (data.compared.length > 1)
     controls.prepend(selection("Compare", data.compared.map((each) => each.name), kind, "kind"));
@@ -294,14 +359,23 @@ function chart(names, values, chosen) {
 }
 
 // ---- predictions
-function predictionsView() {
-  const found = stacks().flatMap((stack) => stack.predictions.map((each) => ({ ...each, stack })));
-  if (!found.length) return [note("The head of this model predicts no tokens.")];
-  const which = Math.min(get("prediction", 0), found.length - 1), { stack, ...made } = found[which];
-  const marks = stack === stacks()[0] ? masked() : [], columns = stack.tokens.length;
+const predictionsMade = () =>
+  stacks().flatMap((stack) => stack.predictions.map((each) => ({ ...each, stack })));
+
+// The cell that is shown: the layer's row and the token's column in one number
+function placeOf(made) {
+  const marks = made.stack === stacks()[0] ? masked() : [], columns = made.stack.tokens.length;
   const rows = made.layers.length;
   const place = marks.length ? marks[0] : made.name.startsWith("next") ? columns - 1 : 0;
-  const at = Math.min(get("place", (rows - 1) * columns + place), rows * columns - 1);
+  return Math.min(get("place", (rows - 1) * columns + place), rows * columns - 1);
+}
+
+function predictionsView() {
+  const found = predictionsMade();
+  if (!found.length) return [note("The head of this model predicts no tokens.")];
+  const which = Math.min(get("prediction", 0), found.length - 1), made = found[which];
+  const stack = made.stack, marks = stack === stacks()[0] ? masked() : [];
+  const rows = made.layers.length, columns = stack.tokens.length, at = placeOf(made);
   const row = Math.floor(at / columns), column = at % columns;
   const replaced = made.name === "replaced";
   const explained = replaced ? "probability that a token was replaced, by layer"
@@ -322,8 +396,11 @@ function predictionsView() {
     body.append(line);
   }
   // the table begins with the last layer
-  roving(buttons, columns, (rows - 1 - row) * columns + column, (to) =>
-    set("place", (rows - 1 - Math.floor(to / columns)) * columns + (to % columns), "place"));
+  roving(buttons, columns, (rows - 1 - row) * columns + column, (to) => {
+    const chosen = rows - 1 - Math.floor(to / columns);
+    set("place", chosen * columns + (to % columns), "place");
+    announce({ view: "Predictions", layer: made.layers[chosen] });
+  });
   const head = element("tr", {}, element("th"));
   stack.tokens.forEach((token, c) =>
     head.append(element("th", { scope: "col", class: marks.includes(c) ? "mask" : "" }, token)));

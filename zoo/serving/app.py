@@ -18,6 +18,7 @@ from zoo.serving.admission import Admission
 from zoo.serving.endpoints import Endpoint, Interface, cohere, embeddings_inference, openai, tasks
 from zoo.serving.engine import Engine
 from zoo.serving.errors import (
+    InvalidRequest,
     MethodNotAllowed,
     NotFound,
     RequestError,
@@ -305,7 +306,10 @@ def _error_response(error: RequestError, interface: Interface) -> Response:
         headers["Retry-After"] = str(error.retry_after)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(interface.error_body(error), error.status, headers)
+    status = error.status
+    if isinstance(error, InvalidRequest):
+        status = interface.invalid_status
+    return JSONResponse(interface.error_body(error), status, headers)
 
 
 def _interface(path: str) -> Interface:

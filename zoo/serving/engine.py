@@ -20,6 +20,7 @@ from zoo.serving.errors import TooLarge, Unavailable
 from zoo.serving.fair_queue import FairQueue, Job, RowResult
 
 if TYPE_CHECKING:
+    from zoo.inference.generation.task import GenerationEnd
     from zoo.inference.processing.records import TextExample
     from zoo.inference.task import EncodedExample, Task
     from zoo.serving.models import ServedModel
@@ -44,16 +45,22 @@ class Call:
 
 
 class StreamEnd(NamedTuple):
-    """The end of a stream: why it ended, as ``stopped`` of a result."""
+    """The end of a stream.
+
+    Attributes:
+        stopped: why it ended, as ``stopped`` of a result.
+        new_tokens: number of generated tokens.
+    """
 
     stopped: str
+    new_tokens: int = 0
 
 
 @dataclass(eq=False)
 class Stream:
     """Text that is generated piece by piece, in turn with batches and other streams."""
 
-    pieces: Generator[str, None, str]
+    pieces: "Generator[str, None, GenerationEnd]"
     # Pieces that the client has not read, and last the end or an error.
     unread: "asyncio.Queue[str | Exception | StreamEnd]"
     is_cancelled: bool = False
@@ -140,7 +147,9 @@ class Engine:
         finally:
             call.is_cancelled = True
 
-    async def stream(self, pieces: Generator[str, None, str]) -> AsyncIterator[str | StreamEnd]:
+    async def stream(
+        self, pieces: "Generator[str, None, GenerationEnd]"
+    ) -> AsyncIterator[str | StreamEnd]:
         """Yield pieces of text as they are generated, and the end."""
         self._require_thread()
         stream = Stream(pieces, asyncio.Queue())
@@ -381,7 +390,7 @@ def _next_piece(stream: Stream) -> str | Exception | StreamEnd:
     try:
         return next(stream.pieces)
     except StopIteration as end:
-        return StreamEnd(end.value)
+        return StreamEnd(*end.value)
     except Exception as error:
         _log_failure(error)
         return error

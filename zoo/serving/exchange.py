@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -10,6 +10,7 @@ from zoo.inference.processing.records import TextExample, validate_text
 from zoo.serving.errors import InvalidRequest, TooLarge
 
 if TYPE_CHECKING:
+    from zoo.inference.generation.task import GenerationEnd
     from zoo.inference.task import Task
     from zoo.serving.admission import Admission, Reservation
     from zoo.serving.engine import Engine, StreamEnd
@@ -149,7 +150,7 @@ class Exchange:
         return await self.service.engine.call(function)
 
     def stream(
-        self, pieces: Generator[str, None, Literal["end", "length"]]
+        self, pieces: "Generator[str, None, GenerationEnd]"
     ) -> "AsyncIterator[str | StreamEnd]":
         """Yield pieces of generated text, and the end."""
         return self.service.engine.stream(pieces)

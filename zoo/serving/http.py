@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -112,6 +112,15 @@ def parse_body(body: bytes, record_type: type[Record]) -> Record:
         value = parse_json(body, "the body", unique_keys=True)
     except VerificationError as error:
         raise InvalidRequest(str(error)) from None
+    return convert_value(value, record_type)
+
+
+def convert_value(value: Any, record_type: type[Record]) -> Record:
+    """Return the record of a request from the value of its JSON.
+
+    Raises:
+        InvalidRequest: a field is unknown, missing or of another type.
+    """
     try:
         return msgspec.convert(value, record_type)
     except msgspec.ValidationError as error:

@@ -39,7 +39,8 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         response = schema_of.get(repr(endpoint.response), {})
         if endpoint.path != RUN_PATH:
             operation = _operation(endpoint, endpoint.summary, request, response)
-            paths[endpoint.path] = {endpoint.method.lower(): operation}
+            path = endpoint.path.replace(":path}", "}")
+            paths[path] = {endpoint.method.lower(): operation}
             continue
         for name, summary in served_tasks().items():
             task_request = _run_request(components, name)

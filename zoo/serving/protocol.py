@@ -7,8 +7,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from zoo.overrides import override
 
-MAX_HEADER_BYTES = 32 << 10
+MAX_REQUEST_HEADER_BYTES = 32 << 10
 HEADER_SECONDS = 10.0
+HEADERS_TOO_LARGE = b"431 Request Header Fields Too Large"
 FREE_DESCRIPTORS = 64  # that connections leave to files
 
 
@@ -23,6 +24,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._header_timer: asyncio.TimerHandle | None = None
         self._header_bytes = 0
+        self._unparsed_bytes = 0
         self._reads_headers = True
 
     @override
@@ -40,16 +42,22 @@ class LimitedProtocol(HttpToolsProtocol):
     @override
     def data_received(self, data: bytes) -> None:
         if self._reads_headers:
-            self._header_bytes += len(data)
+            self._unparsed_bytes += len(data)
         super().data_received(data)
-        # The first bytes of a body may have arrived with the headers.
-        if self._reads_headers and self._header_bytes > MAX_HEADER_BYTES:
-            self._refuse(b"431 Request Header Fields Too Large")
+        # ``on_header`` does not count a header that has no end yet.
+        if self._reads_headers and self._unparsed_bytes > MAX_REQUEST_HEADER_BYTES:
+            self._refuse(HEADERS_TOO_LARGE)
+
+    @override
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_bytes += len(name) + len(value)
+        super().on_header(name, value)
 
     @override
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._header_bytes = 0
+        self._unparsed_bytes = 0
         self._reads_headers = True
         self._start_timer()
 
@@ -57,7 +65,20 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._reads_headers = False
         self._stop_timer()
-        super().on_headers_complete()
+        if self._header_bytes + len(self.url) > MAX_REQUEST_HEADER_BYTES:
+            self._refuse(HEADERS_TOO_LARGE)
+        if not self.transport.is_closing():
+            super().on_headers_complete()
+
+    @override
+    def on_body(self, body: bytes) -> None:
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    @override
+    def on_message_complete(self) -> None:
+        if not self.transport.is_closing():
+            super().on_message_complete()
 
     def _start_timer(self) -> None:
         self._stop_timer()

@@ -55,6 +55,9 @@ class Address:
 def listen(address: Address) -> socket.socket:
     """Return a socket that listens.
 
+    If other servers may share the port, it listens only when uvicorn starts: until then, requests
+    go to the others.
+
     Raises:
         UsageError: the port is in use, or the host is not one of this machine.
     """
@@ -70,7 +73,8 @@ def listen(address: Address) -> socket.socket:
         if address.reuse_port:
             server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         server_socket.bind(place)
-        server_socket.listen(BACKLOG)
+        if not address.reuse_port:
+            server_socket.listen(BACKLOG)
     except OSError as error:
         server_socket.close()
         where = f"{address.host}:{address.port}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from zoo.errors import UsageError
 from zoo.inference.generation.config import GenerationConfig, generation_config, token_ids
@@ -21,6 +21,22 @@ if TYPE_CHECKING:
     from zoo.tokenizers.tokenizer import Text
 
 OPTIONS = tuple(GenerationConfig.__dataclass_fields__)
+
+
+# Key of values for the number of generated tokens, which results leave out.
+NEW_TOKENS = "new_tokens"
+
+
+class GenerationEnd(NamedTuple):
+    """The end of a text that is generated piece by piece.
+
+    Attributes:
+        stopped: why it ends, as ``stopped`` of a result.
+        new_tokens: number of generated tokens, with the one that ends it.
+    """
+
+    stopped: Literal["end", "length"]
+    new_tokens: int
 
 
 class GenerationTask(BatchTask):
@@ -178,18 +194,26 @@ class GenerationTask(BatchTask):
             prompt_continuations = continuations[number * count : (number + 1) * count]
             sequences = [self._result(prompt, tokens) for tokens in prompt_continuations]
             result = dict(sequences[0])
+            result[NEW_TOKENS] = sum(len(tokens) for tokens in prompt_continuations)
             if count > 1:
                 result["sequences"] = sequences
             results.append(result)
         return results
 
+    @override
+    def join_result(
+        self, item: EncodedExample, added: dict[str, Any], *, arrays: bool = False
+    ) -> dict[str, Any]:
+        shown = {key: value for key, value in added.items() if key != NEW_TOKENS}
+        return super().join_result(item, shown, arrays=arrays)
+
     def stream_text(
         self, record: TextExample, row_id: int = 0
-    ) -> Generator[str, None, Literal["end", "length"]]:
+    ) -> Generator[str, None, "GenerationEnd"]:
         """Generate a continuation of one text and yield its text token by token.
 
         Returns:
-            why it ends, as ``stopped`` of a result.
+            how it ends.
         """
         if self.settings.num_beams > 1:
             raise UsageError("beam search finds a text at its end", "stream without beams")
@@ -211,10 +235,12 @@ class GenerationTask(BatchTask):
         )
         ends = self.eos_token_ids
         stopped: Literal["end", "length"] = "length"
+        count = 0
 
         def new_tokens() -> Iterator[int]:
-            nonlocal stopped
+            nonlocal stopped, count
             for token in tokens:
+                count += 1
                 if token in ends:
                     stopped = "end"
                 else:
@@ -224,7 +250,7 @@ class GenerationTask(BatchTask):
             yield from stream_text(
                 new_tokens(), self.tokenizer.targets.decode, self._preceding(prompt)
             )
-        return stopped
+        return GenerationEnd(stopped, count)
 
     def _inputs(self, prompts: Sequence[Sequence[int]]) -> "dict[str, Tensor]":
         from zoo.inference.generation.decoder import pad

@@ -24,10 +24,12 @@ class Interface:
     Attributes:
         name: its name, for documentation.
         error_body: returns the JSON value of an error.
+        invalid_status: HTTP status of a request that is not valid.
     """
 
     name: str
     error_body: "Callable[[RequestError], Any]"
+    invalid_status: int = 400
 
 
 @dataclass(frozen=True)

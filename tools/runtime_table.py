@@ -105,9 +105,9 @@ def refusals(family: Family) -> dict[str, dict[str, str | None]]:
     }
 
 
-def with_random_weights(family: Family, head: str, folder: Path) -> Checkpoint:
-    """Write a model with a tokenizer, which GGUF contains."""
-    config = model(family)
+def with_random_weights(family: Family, head: str, folder: Path, **changes: Any) -> Checkpoint:
+    """Write a model with a tokenizer, which GGUF contains; changes are of its configuration."""
+    config = msgspec.structs.replace(model(family), **changes)
     built = family.model(config, head)
     randomize_weights(built, seed=1)
     checkpoint = store(folder, built, family, config, head)

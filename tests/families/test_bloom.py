@@ -1,5 +1,6 @@
 """BLOOM: the conformance checks, and the outputs of the reference library."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ class TestBloom(ReferenceTests):
     """The conformance checks, and the outputs of the reference library."""
 
     family = Bloom()
+    golden = Path(__file__).parents[1] / "golden" / "bloom"
     row_lengths = (90, 40, 1)
 
     @property

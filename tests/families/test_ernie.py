@@ -1,5 +1,6 @@
 """ERNIE: the conformance kit, and equality with the reference library on random weights."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -18,6 +19,7 @@ SMALL = ErnieConfig(**SMALL_SIZES, use_task_id=True)
 
 class TestErnie(ReferenceTests, FamilyTests):
     family = ERNIE
+    golden = Path(__file__).parents[1] / "golden" / "ernie"
     base = replace(SIZES["3.0-base-zh"], vocab_size=1000, max_positions=512)
     others = ("tiny",)
     small = SMALL

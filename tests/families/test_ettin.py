@@ -1,5 +1,6 @@
 """Ettin's decoders: the conformance kit, and equality with the reference library."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -23,6 +24,7 @@ SMALL = EttinConfig(**SMALL_SIZES, pad_token_id=3, local_attention=8)
 
 class TestEttin(ReferenceTests, FamilyTests):
     family = ETTIN
+    golden = Path(__file__).parents[1] / "golden" / "ettin"
     base = replace(SIZES["17m"], vocab_size=1000, max_positions=512, pad_token_id=3)
     others = ("tiny",)
     small = SMALL

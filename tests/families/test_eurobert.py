@@ -1,5 +1,6 @@
 """EuroBERT: the conformance kit, and equality with the reference library on random weights."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -17,6 +18,7 @@ SMALL = EuroBertConfig(**SMALL_SIZES, num_kv_heads=2, pad_token_id=3)
 
 class TestEuroBert(ReferenceTests, FamilyTests):
     family = EUROBERT
+    golden = Path(__file__).parents[1] / "golden" / "eurobert"
     base = replace(SIZES["210m"], vocab_size=1000, max_positions=512, pad_token_id=3)
     others = ("tiny",)
     small = SMALL

@@ -32,6 +32,7 @@ NEW = replace(SMALL, model_type="new", rope_theta=500.0, ntk_factor=8.0, pad_tok
 
 class TestGte(ReferenceTests, FamilyTests):
     family = GTE
+    golden = Path(__file__).parents[1] / "golden" / "gte"
     base = replace(SIZES["tiny"], hidden_size=192, num_heads=3)
     others = ("tiny",)
     small = SMALL

@@ -33,6 +33,7 @@ V2 = JinaConfig(
 
 class TestV3(ReferenceTests, FamilyTests):
     family = JINA
+    golden = Path(__file__).parents[1] / "golden" / "jina"
     base = replace(SIZES["v3"], vocab_size=1000, num_layers=2, max_positions=512)
     others = ()
     small = SMALL

@@ -167,6 +167,7 @@ class TestLlama(FamilyTests):
     """The kit, on the size ``tiny``."""
 
     family = LLAMA
+    golden = Path(__file__).parents[1] / "golden" / "llama"
 
 
 @pytest.mark.parametrize("name", CONFIGS)

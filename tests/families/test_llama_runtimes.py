@@ -1,6 +1,7 @@
 """The decoders in CTranslate2 and GGUF, and what neither holds."""
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from zoo.errors import UsageError
 from zoo.exporting.gate import export_model
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings
+from zoo.exporting.targets.gguf.llama import llama_problem
 from zoo.exporting.targets.gguf.vocabulary import split_name
 from zoo.families.runtimes import RuntimeModel
 from zoo.hub.source import CheckpointDir
 from zoo_llama.runtimes import RotatedQKV
 
 GGUF = find_target("gguf")
+needs_llama = pytest.mark.skipif(llama_problem() is not None, reason="llama.cpp is not installed")
 PLAIN = ["llama", "llama-biases", "llama-wide-heads", "mistral-global", "qwen2", "qwen3"]
 LOCAL = "it has no attention that is limited to a window"
 AFTER = "its norms precede attention and feed-forward network"
@@ -90,6 +93,40 @@ def test_ctranslate2_computes_the_same_for_others(name: str, tmp_path: Path) -> 
     checkpoint = published(name, tmp_path)
     target = find_target("ctranslate2")
     assert export_model(target, checkpoint, tmp_path / "export", ExportSettings()).validated
+
+
+IN_LLAMA_CPP: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {}),
+    ("llama-biases", {"mlp_bias": False}),
+    ("llama-linear", {}),
+    ("llama-wide-heads", {"activation": "silu"}),
+    ("mistral-global", {}),
+    ("qwen2", {}),
+    ("qwen3", {}),
+]
+
+
+@pytest.mark.long
+@needs_llama
+@pytest.mark.parametrize(("name", "changes"), IN_LLAMA_CPP, ids=str)
+def test_llama_cpp_computes_the_same(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    """The gate compares its logits with torch's, and its tokens of texts with the tokenizer's."""
+    checkpoint = published(name, tmp_path, hidden_size=64, **changes)
+    report = export_model(GGUF, checkpoint, tmp_path / "export", ExportSettings())
+    assert report.validated and report.tokenizer is not None
+    assert report.tokenizer.different == []
+
+
+@pytest.mark.long
+@needs_llama
+def test_llama_cpp_does_not_compose_letters_for_qwen(tmp_path: Path) -> None:
+    """Its tokenizer does, as the Hub's configuration says: NFC. All other texts are as here."""
+    checkpoint = published("qwen3", tmp_path, one_digit, hidden_size=64)
+    settings = ExportSettings(allow_tokenizer_differences=True)
+    report = export_model(GGUF, checkpoint, tmp_path / "export", settings)
+    assert report.tokenizer is not None
+    (text,) = report.tokenizer.different
+    assert unicodedata.normalize("NFC", text) != text
 
 
 def as_gguf(checkpoint: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

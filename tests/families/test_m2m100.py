@@ -51,6 +51,7 @@ TEXTS = ["A film, and what a film.", "Crème brûlée 2,500 señores", "x 中文
 
 class TestM2M100(FamilyTests):
     family = FAMILY
+    golden = Path(__file__).parents[1] / "golden" / "m2m100"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ SMALL = MarianConfig(
 
 class TestMarian(FamilyTests):
     family = FAMILY
+    golden = Path(__file__).parents[1] / "golden" / "marian"
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -29,6 +29,7 @@ SMALL = MPNetConfig(**{**SMALL_SIZES, "max_positions": 202})
 
 class TestMPNet(ReferenceTests, FamilyTests):
     family = MPNET
+    golden = Path(__file__).parents[1] / "golden" / "mpnet"
     # Distances in every bucket.
     row_lengths, packed_lengths = (120, 60, 1), (120, 48)
     base = replace(SIZES["base"], vocab_size=1000)

@@ -1,5 +1,6 @@
 """GPT-NeoX: the conformance kit, and equality with the reference library on random weights."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ SMALL = NeoxConfig(**SMALL_SIZES, pad_token_id=3)
 
 class TestNeox(ReferenceTests, FamilyTests):
     family = NEOX
+    golden = Path(__file__).parents[1] / "golden" / "neox"
     base = replace(SIZES["pythia-160m"], vocab_size=1000, max_positions=512, pad_token_id=3)
     others = ("tiny",)
     small = SMALL

@@ -25,6 +25,7 @@ SMALL = NomicConfig(**SMALL_SIZES, pooler=False)  # as the class of transformers
 
 class TestNomic(ReferenceTests, FamilyTests):
     family = NOMIC
+    golden = Path(__file__).parents[1] / "golden" / "nomic"
     base = replace(SIZES["base"], vocab_size=1000, max_positions=512)
     others = ("tiny",)
     small = SMALL

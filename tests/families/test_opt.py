@@ -42,6 +42,7 @@ TEXTS = ["A film, and what a film.", "The cat sat on the mat"]
 
 class TestOpt(FamilyTests):
     family = FAMILY
+    golden = Path(__file__).parents[1] / "golden" / "opt"
 
 
 class TestXglm(FurtherVersionTests):

@@ -48,6 +48,7 @@ TEXTS = ["A film, and what a film.", "The cat sat on the mat. A dog ran to the h
 
 class TestPegasus(FamilyTests):
     family = FAMILY
+    golden = Path(__file__).parents[1] / "golden" / "pegasus"
 
 
 @pytest.mark.parametrize(

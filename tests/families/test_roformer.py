@@ -18,6 +18,7 @@ SMALL = RoFormerConfig(**SMALL_SIZES, embedding_size=48)
 
 class TestRoFormer(ReferenceTests, FamilyTests):
     family = ROFORMER
+    golden = Path(__file__).parents[1] / "golden" / "roformer"
     base = replace(SIZES["chinese-base"], vocab_size=1000, max_positions=512)
     others = ("tiny",)
     small = SMALL

@@ -1,5 +1,6 @@
 """XLM and FlauBERT: the conformance kit, and equality with the reference library."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -24,6 +25,7 @@ SEVERAL = replace(SMALL, num_languages=3)
 
 class TestXlm(ReferenceTests, FamilyTests):
     family = FAMILY
+    golden = Path(__file__).parents[1] / "golden" / "xlm"
     base = replace(SIZES["flaubert-base-cased"], vocab_size=1000)
     others = ("tiny",)
     small = SMALL

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, models
 
 from tests.exporting.targets.conftest import Small
 from tests.inference.making import write_manifest
+from tools.runtime_table import with_random_weights
 from zoo.checkpoint import load_checkpoint
 from zoo.cli import cli
 from zoo.errors import UsageError, VerificationError
@@ -24,6 +25,7 @@ from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings
 from zoo.exporting.targets.gguf import llama
 from zoo.exporting.targets.gguf.llama import llama_problem
+from zoo.plugins import get_family
 
 TARGET = find_target("gguf")
 needs_llama = pytest.mark.skipif(llama_problem() is not None, reason="llama.cpp is not installed")
@@ -51,6 +53,31 @@ def test_llama_computes_what_torch_does(architecture: str, small: Small, tmp_pat
     report = export_model(TARGET, checkpoint, tmp_path / "export", LOOSE)
     assert report.validated and report.max_rel is not None and report.max_rel < 5e-3
     assert report.tokenizer is not None and len(report.tokenizer.different) < 20
+
+
+# Family, head, and changes of its size ``tiny``: what the format declares and ``HELD`` lacks.
+FURTHER = [
+    ("bloom", "causal-lm", {}),
+    ("bloom", "causal-lm", {"num_heads": 4}),
+    ("eurobert", "none", {"num_kv_heads": 1, "rope_theta": 90.0}),
+    ("neox", "causal-lm", {}),
+    ("neox", "causal-lm", {"parallel": False, "rotary_fraction": 0.5, "rope_theta": 90.0}),
+    ("nomic", "none", {}),
+    ("nomic", "none", {"rope_theta": 90.0, "layer_norm_eps": 0.1}),
+    ("t5", "encoder", {"series": "umt5", "feed_forward": "gated-gelu"}),
+    ("t5", "encoder", {"series": "mt5", "feed_forward": "gated-gelu"}),
+]
+
+
+@pytest.mark.long
+@needs_llama
+@pytest.mark.parametrize(("family", "head", "changes"), FURTHER, ids=str)
+def test_llama_computes_further_families(
+    family: str, head: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    checkpoint = with_random_weights(get_family(family), head, tmp_path / "model", **changes)
+    report = export_model(TARGET, checkpoint, tmp_path / "export", LOOSE)
+    assert report.validated and report.max_rel is not None and report.max_rel < 5e-3
 
 
 def test_layers_that_are_not_quantized_are_in_float32(small: Small, tmp_path: Path) -> None:

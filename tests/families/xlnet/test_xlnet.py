@@ -26,6 +26,7 @@ class TestXLNet(ReferenceTests):
     """The conformance checks, and the outputs of the reference library."""
 
     family = XLNet()
+    golden = Path(__file__).parents[2] / "golden" / "xlnet"
     settings = ({}, {"clamp_len": 20})
     row_lengths = (70, 40, 6)
 

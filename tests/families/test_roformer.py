@@ -1,5 +1,6 @@
 """RoFormer: the conformance kit, and equality with the reference library on random weights."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch

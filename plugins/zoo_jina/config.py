@@ -6,7 +6,11 @@ from zoo.errors import VerificationError
 from zoo.families.config import Activation, ConfigMap, same_names
 from zoo.families.encoder import KEYS, EncoderConfig
 
-ModelType = Literal["jina_bert", "jina_embeddings_v3"]
+ModelType = Literal["jina_bert", "jina_embeddings_v3", "xlm_roberta_flash"]
+FLASH_CONFIG = "XLMRobertaFlashConfig"  # Class in ``auto_map`` of the code of version 3.
+FLASH_CLASSES = "XLMRobertaFlash"  # Our prefix of its classes, which are called as XLM-R's.
+XLMR_CLASSES = "XLMRoberta"
+FLASH_CODE = "jinaai/xlm-roberta-flash-implementation"
 PUBLISHED_CODE = "jinaai/jina-bert-implementation"
 CLASSES = (
     "JinaBertModel",
@@ -24,8 +28,9 @@ class JinaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields
     configurations state their settings.
     """
 
-    # ``jina_bert`` has linear position biases and gated feed-forward networks, the other one rotary
-    # positions. The Hub calls the first ``bert``.
+    # ``jina_bert`` has linear position biases and gated feed-forward networks, the others rotary
+    # positions. The Hub calls the first ``bert``. ``xlm_roberta_flash`` is the layout of the first
+    # release of version 3 and of the rerankers, which the Hub calls ``xlm-roberta``.
     model_type: ModelType = "jina_embeddings_v3"
     vocab_size: int = 250002
     hidden_size: int = 1024
@@ -33,7 +38,8 @@ class JinaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields
     num_heads: int = 16
     intermediate_size: int = 4096
     max_positions: int = 8194  # number of tokens of the longest row
-    type_vocab_size: int = 1  # number of segment types
+    # number of segment types; of a model with tasks one more than these, see ``tasks``
+    type_vocab_size: int = 1
     # activation function of the head for masked tokens, and of feed-forward networks without a gate
     activation: Activation = "gelu"
     gate: Literal["gelu", "relu"] = "gelu"  # activation function of the gates of ``jina_bert``
@@ -44,6 +50,35 @@ class JinaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields
     pad_token_id: int | None = 1
     # whether the bare backbone has a pooler; heads that use one always have it
     pooler: bool = True
+    # positions of ``xlm_roberta_flash``: rotations, or a learned vector of each
+    positions: Literal["rotary", "absolute"] = "rotary"
+    # names of the tasks of ``xlm_roberta_flash``, each with a low-rank update of all matrices. The
+    # type of a token (``token_type_ids``) is the number of its task from 1, or 0 for none
+    tasks: tuple[str, ...] = ()
+    task_rank: int = 4  # rank of the updates
+    task_alpha: float = 1.0  # the updates are multiplied by ``task_alpha / task_rank``
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tasks and self.type_vocab_size != len(self.tasks) + 1:
+            raise ValueError(
+                f"type_vocab_size is {self.type_vocab_size}, and {len(self.tasks)} tasks take "
+                f"{len(self.tasks) + 1}"
+            )
+        if self.task_rank < 1:
+            raise ValueError(f"task_rank is {self.task_rank}, and has to be 1 or more")
+        if self.positions == "absolute" and self.max_seq_len < 1:
+            raise ValueError(
+                f"max_positions {self.max_positions} leaves no position for a text: they begin "
+                f"behind pad_token_id {self.pad_token_id}"
+            )
+
+    @property
+    def max_seq_len(self) -> int:
+        """Largest number of tokens in a row."""
+        if self.positions == "rotary":
+            return self.max_positions
+        return self.max_positions - (self.pad_token_id or 0) - 1
 
 
 _THETA = {"rope_parameters.rope_theta": "rope_theta"}
@@ -80,7 +115,98 @@ V2_MAP = ConfigMap(
         "model_max_length": "the tokenizer decides",
     },
 )
-CONFIG_MAPS = {"jina_bert": V2_MAP, "jina_embeddings_v3": V3_MAP}
+FLASH_MAP = ConfigMap(
+    keys={
+        **KEYS,
+        "classifier_dropout": "classifier_dropout",
+        "position_embedding_type": "positions",
+        "rotary_emb_base": "rope_theta",
+        "lora_adaptations": "tasks",
+        "lora_rank": "task_rank",
+        "lora_alpha": "task_alpha",
+    },
+    fixed={"truncate_dim": (None,)},
+    # The defaults of the configuration's class.
+    implied={"model_type": "xlm_roberta_flash", "rope_theta": 10_000.0},
+    unsaid=("lora_adaptations", "lora_rank", "lora_alpha", "rotary_emb_base"),
+    ignored={
+        "auto_map": "names the published code",
+        "emb_pooler": "`modules.json` states how tokens are pooled",
+        "load_trained_adapters": "whether the file has the updates of the tasks; it has to",
+        "lora_dropout_p": "dropout of the updates in training, which zoo does not train",
+        "lora_main_params_trainable": "a training setting",
+        "matryoshka_dimensions": "sizes at which embeddings may be cut",
+        "task_instructions": "prompts of the tasks, if sentence-transformers' files have none",
+        "use_flash_attn": "an implementation choice",
+        "use_reentrant": "a training setting",
+    },
+)
+CONFIG_MAPS = {
+    "jina_bert": V2_MAP,
+    "jina_embeddings_v3": V3_MAP,
+    "xlm_roberta_flash": FLASH_MAP,
+}
+
+
+def flash_keys(hub: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration of the code of version 3 with a model type of its own.
+
+    Raises:
+        VerificationError: it describes tasks that are not computed; the message has the key.
+    """
+    names = []
+    for name in hub.get("architectures") or ():
+        names.append(name.replace(XLMR_CLASSES, FLASH_CLASSES, 1))
+    own = {**hub, "model_type": "xlm_roberta_flash", "architectures": names}
+    tasks = own.get("lora_adaptations")
+    if not tasks:
+        own.pop("lora_adaptations", None)
+        return own
+    if not own.get("load_trained_adapters"):
+        raise VerificationError(
+            f"load_trained_adapters = {own.get('load_trained_adapters')!r} is not implemented "
+            "with lora_adaptations",
+            "only true is: a file with the updates of the tasks",
+        )
+    if own.get("type_vocab_size", 1) != 1:
+        raise VerificationError(
+            f"type_vocab_size = {own['type_vocab_size']!r:.100} is not implemented with "
+            "lora_adaptations",
+            "only 1 is",
+        )
+    if not isinstance(tasks, list) or len(set(map(str, tasks))) != len(tasks):
+        raise VerificationError(
+            f"lora_adaptations = {tasks!r:.100} is not a list of different names"
+        )
+    own["type_vocab_size"] = len(tasks) + 1
+    return own
+
+
+def published_flash_keys(config: JinaConfig, hub: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of the code of version 3 for those with a model type of its own."""
+    published = {**hub, "model_type": "xlm-roberta", "rotary_emb_base": config.rope_theta}
+    published.setdefault("auto_map", _flash_code(config))
+    if config.tasks:
+        published["type_vocab_size"] = 1
+        published["lora_adaptations"] = list(config.tasks)
+        published["lora_rank"] = config.task_rank
+        published["lora_alpha"] = config.task_alpha
+        published.setdefault("load_trained_adapters", True)
+    return published
+
+
+def _flash_code(config: JinaConfig) -> dict[str, str]:
+    """Return the classes of the code of version 3, as ``auto_map`` names them."""
+    model = f"{FLASH_CODE}--modeling_xlm_roberta.{XLMR_CLASSES}"
+    classes = {
+        "AutoConfig": f"{FLASH_CODE}--configuration_xlm_roberta.{FLASH_CONFIG}",
+        "AutoModel": f"{model}Model",
+        "AutoModelForMaskedLM": f"{model}ForMaskedLM",
+        "AutoModelForSequenceClassification": f"{model}ForSequenceClassification",
+    }
+    if config.tasks:
+        classes["AutoModel"] = f"{FLASH_CODE}--modeling_lora.{XLMR_CLASSES}LoRA"
+    return classes
 
 
 def to_own_keys(hub: dict[str, Any]) -> dict[str, Any]:
@@ -124,4 +250,18 @@ SIZES = {
     "v2-small": _v2(4, 512, attention_dropout=0.0),
     "v2-base": _v2(12, 768, attention_dropout=0.0),
     "v3": JinaConfig(),
+    "v3-tasks": JinaConfig(
+        model_type="xlm_roberta_flash",
+        tasks=(
+            "retrieval.query",
+            "retrieval.passage",
+            "separation",
+            "classification",
+            "text-matching",
+        ),
+        type_vocab_size=6,
+    ),
+    "reranker-v2": JinaConfig.sized(
+        12, 768, model_type="xlm_roberta_flash", positions="absolute", max_positions=1026
+    ),
 }

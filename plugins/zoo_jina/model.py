@@ -23,7 +23,7 @@ from zoo.nn.encoder_factory import (
     make_embeddings,
     make_mlm_head,
 )
-from zoo.nn.heads import DenseHead, FirstTokenPooler
+from zoo.nn.heads import DenseHead, FirstTokenPooler, Pooler
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import (
     AttentionInputs,
@@ -32,9 +32,15 @@ from zoo.nn.positions import (
     SymmetricLinearBias,
     add_bias,
 )
-from zoo.nn.transformer import GatedFeedForward, PostNormBlock, select_tokens
+from zoo.nn.transformer import (
+    CountedEmbeddings,
+    GatedFeedForward,
+    PostNormBlock,
+    select_tokens,
+)
 from zoo.overrides import override
 from zoo_jina.config import JinaConfig
+from zoo_jina.task_updates import TaskEmbeddings, TaskPooler, TaskSelection, give_updates
 
 
 class JinaFeedForward(GatedFeedForward):
@@ -104,15 +110,77 @@ class RotaryEncoder(Encoder):
     """
 
     def __init__(self, config: JinaConfig, **head_args: Any) -> None:
-        embeddings = make_embeddings(config, positions=False)
-        super().__init__(embeddings, make_blocks(config), **head_args)
-        self.rotary = Rotary(config.head_size, config.rope_theta)
+        rotary: nn.Module | None = None
+        if config.positions == "absolute":
+            padding = config.pad_token_id or 0
+            embeddings = make_embeddings(config, CountedEmbeddings, padding=padding)
+        else:
+            embeddings = make_embeddings(config, positions=False)
+            rotary = Rotary(config.head_size, config.rope_theta)
+        super().__init__(embeddings, make_blocks(config), rotary=rotary, **head_args)
+
+
+class TaskEncoder(Encoder):
+    """The backbone of the first release of version 3, with updates for several tasks.
+
+    Args:
+        config: the configuration.
+        **head_args: pooler and head; see ``Encoder``.
+    """
+
+    def __init__(self, config: JinaConfig, **head_args: Any) -> None:
+        selection = TaskSelection(
+            tasks=len(config.tasks), rank=config.task_rank, alpha=config.task_alpha
+        )
+        embeddings = make_embeddings(
+            config,
+            partial(TaskEmbeddings, selection=selection),  # type: ignore[arg-type]
+            positions=False,
+            type_vocab_size=1,
+        )
+        if isinstance(head_args.get("pooler"), Pooler):
+            head_args["pooler"] = TaskPooler(config.hidden_size, selection=selection)
+        rotary = Rotary(config.head_size, config.rope_theta)
+        super().__init__(embeddings, make_blocks(config), rotary=rotary, **head_args)
+        self.selection = selection
+        give_updates(self.layers, selection)
 
     @override
-    def attention_inputs(
-        self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions
-    ) -> Sequence[AttentionInputs]:
-        return [AttentionInputs(mask, self.rotary(positions.queries))] * len(self.order)
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Run the backbone and the pooler; the type of a token is the number of its task."""
+        with self.selection.select(token_type_ids):
+            return super().forward(input_ids, attention_mask, token_type_ids)
+
+    @override
+    def encode(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
+    ) -> Tensor:
+        with self.selection.select(token_type_ids):
+            return super().encode(
+                input_ids, attention_mask, token_type_ids, position_ids, document_ids
+            )
+
+
+class TaskLM(MaskedLM, TaskEncoder):
+    """Masked language modelling with version 3 and its tasks."""
+
+
+class TaskClassifier(Classifier, TaskEncoder):
+    """Classification of texts and tokens with version 3 and its tasks."""
+
+
+class TaskQuestionAnswering(QuestionAnswering, TaskEncoder):
+    """Extractive question answering with version 3 and its tasks."""
 
 
 class RotaryLM(MaskedLM, RotaryEncoder):
@@ -164,7 +232,23 @@ class RotaryFactory(LinearFactory):
         return FirstTokenPooler(), DenseHead(self.width, outputs, act="tanh", **dropout)
 
 
+class TaskFactory(RotaryFactory):
+    """The models of the first release of version 3, whose tasks have updates of all matrices."""
+
+    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
+        "none": TaskEncoder,
+        "masked-lm": TaskLM,
+        "sequence-classification": TaskClassifier,
+        "token-classification": TaskClassifier,
+        "question-answering": TaskQuestionAnswering,
+    }
+
+
 def build(config: JinaConfig, head: str) -> Encoder:
     """Return a model with randomly initialized weights."""
-    factory = LinearFactory if config.model_type == "jina_bert" else RotaryFactory
+    factory: type[LinearFactory] = RotaryFactory
+    if config.model_type == "jina_bert":
+        factory = LinearFactory
+    elif config.tasks:
+        factory = TaskFactory
     return factory(config).build(head)

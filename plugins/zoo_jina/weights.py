@@ -1,5 +1,7 @@
 """Weight rules of Jina's encoders."""
 
+from dataclasses import replace
+
 from zoo.weights import Concat, Rule, WeightMap
 from zoo.weights.encoder_rules import backbone_rules, module_rule, tokens_name
 from zoo.weights.head_rules import HeadNames, MaskedNames, with_head
@@ -24,7 +26,44 @@ def weights(config: JinaConfig, head: str) -> WeightMap:
         blocks = _linear_blocks(config, "bert.encoder.layer.{i}.")
         backbone = backbone_rules(config, "bert.", positions=False, blocks=blocks)
         return with_head(backbone, config, head, _V2)
-    return with_head(_rotary_rules(config), config, head, _V3)
+    rules = with_head(_rotary_rules(config), config, head, _V3)
+    return _with_updates(rules, config) if config.tasks else rules
+
+
+def _with_updates(weights: WeightMap, config: JinaConfig) -> WeightMap:
+    """Return the rules of a file with updates of all matrices and tables of the backbone.
+
+    Its matrices are parametrized: ``weight`` is ``parametrizations.weight.original``, next to the
+    factors of the updates of all tasks.
+    """
+    rules = list[Rule]()
+    for rule in weights.rules:
+        source = str(rule.source)
+        in_backbone = source.startswith(weights.prefix)
+        if not in_backbone or len(rule.shape) != 2:
+            rules.append(rule)
+            continue
+        rows, columns = rule.shape
+        module = source.removesuffix(".{p}").removesuffix(".weight")
+        target = rule.target.removesuffix(".{p}").removesuffix(".weight")
+        a_shape = (config.task_rank, columns)
+        b_shape = (rows, config.task_rank)
+        if target.startswith("embeddings."):
+            a_shape = (rows, config.task_rank)
+            b_shape = (config.task_rank, columns)
+        else:
+            bias = Rule(f"{module}.bias", f"{target}.bias", (rows,), optional=rule.optional)
+            rules.append(bias)
+        updates = f"{module}.parametrizations.weight.0.lora_"
+        tasks = len(config.tasks)
+        parametrized = {
+            f"{module}.parametrizations.weight.original": ("weight", rule.shape),
+            f"{updates}A": ("lora_A", (tasks, *a_shape)),
+            f"{updates}B": ("lora_B", (tasks, *b_shape)),
+        }
+        for name, (parameter, shape) in parametrized.items():
+            rules.append(Rule(name, f"{target}.{parameter}", shape, optional=rule.optional))
+    return replace(weights, rules=rules)
 
 
 def _linear_blocks(config: JinaConfig, source: str) -> list[Rule]:
@@ -49,7 +88,12 @@ def _rotary_rules(config: JinaConfig) -> WeightMap:
     width = config.hidden_size
     inner = config.intermediate_size
     prefix = "roberta."
-    types = (config.type_vocab_size, width)
+    types = (1 if config.tasks else config.type_vocab_size, width)
+    positions = []
+    if config.positions == "absolute":
+        shape = (config.max_positions, width)
+        name = f"{prefix}embeddings.position_embeddings.weight"
+        positions.append(Rule(name, "embeddings.positions.weight", shape))
     source = f"{prefix}encoder.layers.{{i}}."
     target = "layers.{i}."
     return WeightMap(
@@ -58,6 +102,7 @@ def _rotary_rules(config: JinaConfig) -> WeightMap:
             Rule(
                 f"{prefix}embeddings.token_type_embeddings.weight", "embeddings.types.weight", types
             ),
+            *positions,
             module_rule(f"{prefix}emb_ln", "embeddings.norm", width),
             module_rule(f"{source}mixer.Wqkv", f"{target}attention.qkv", 3 * width, width),
             module_rule(f"{source}mixer.out_proj", f"{target}attention.out", width, width),

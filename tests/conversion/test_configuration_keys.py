@@ -33,7 +33,11 @@ from zoo.tokenizers.keys import (
 
 ROOT = Path(__file__).parents[2]
 # ELMo and model2vec are read from other libraries' files, and the Hub has no class for them.
-REMOTE_CODE = ("jina_bert", "new")  # model types of published code, not of transformers
+REMOTE_CODE = (
+    "jina_bert",
+    "new",
+    "xlm_roberta_flash",
+)  # model types of published code, not of transformers
 MODEL_TYPES = [
     (family, name)
     for family in families()

@@ -145,8 +145,8 @@ def test_module_paths_of_newer_versions(tmp_path: Path) -> None:
         ({"sentence_bert_config": {"new": None}}, "sentence_bert_config.json: the key 'new' is"),
         ({"modules": with_kwargs(["task"])}, r"modules.json: kwargs = \['task'\] is not"),
         (
-            {"modules": modules("Transformer", "Pooling", package="custom_st")},
-            "custom_st.Transformer is not implemented",
+            {"modules": modules("Transformer", "Pooling", package="custom")},
+            "custom.Transformer is not implemented",
         ),
         *[
             ({"config_sentence_transformers": settings}, message)

@@ -8,6 +8,8 @@ from tools.models import PAGE, entries_by_repository, listed_models, page
 COMPARED_ELSEWHERE = {
     "minishlab/potion-base-8M": "tests/families/test_model2vec.py",
     "jinaai/jina-embeddings-v2-base-en": "tests/families/test_jina.py",
+    "jinaai/jina-embeddings-v3": "tests/families/test_jina_tasks.py",
+    "jinaai/jina-reranker-v2-base-multilingual": "tests/families/test_jina_tasks.py",
     "Alibaba-NLP/gte-large-en-v1.5": "tests/families/test_gte.py",
     "Alibaba-NLP/gte-multilingual-base": "tests/families/test_gte.py",
     "Alibaba-NLP/gte-multilingual-reranker-base": "tests/families/test_gte.py",

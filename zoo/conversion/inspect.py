@@ -79,6 +79,13 @@ def _find_family_of_sentence_module(source: "CheckpointDir") -> "Family | None":
 
 def _translate_config(hub: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Return a configuration with the Hub's keys, if a family knows its class from other code."""
+    code = hub.get("auto_map")
+    config_class = str(code.get("AutoConfig", "")) if isinstance(code, Mapping) else ""
+    if config_class:
+        class_name = config_class.rpartition(".")[2]
+        for other_family in iter_families():
+            if class_name in other_family.other_config_classes:
+                return _translate_by(other_family, hub, directory)
     names = hub.get("architectures")
     if not isinstance(names, list) or not names:
         return hub
@@ -89,14 +96,17 @@ def _translate_config(hub: dict[str, Any], directory: Path) -> dict[str, Any]:
             if names[0] in head.architectures:
                 return hub
     for family in iter_families():
-        if names[0] not in family.other_classes:
-            continue
-        try:
-            return family.translate_config(hub)
-        except VerificationError as error:
-            what = f"{directory / CONFIG}: {error.what}"
-            raise VerificationError(what, error.hint) from error
+        if names[0] in family.other_classes:
+            return _translate_by(family, hub, directory)
     return hub
+
+
+def _translate_by(family: "Family", hub: dict[str, Any], directory: Path) -> dict[str, Any]:
+    try:
+        return family.translate_config(hub)
+    except VerificationError as error:
+        what = f"{directory / CONFIG}: {error.what}"
+        raise VerificationError(what, error.hint) from error
 
 
 def class_names(hub: Mapping[str, Any]) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from zoo.plugins import format_named
 from zoo.sentence_models.colbert_files import PROJECTION, is_stanford
 from zoo.sentence_models.pooling import Pooling
 from zoo.sentence_models.retrieval_heads import HEAD_FILES, with_heads
+from zoo.sentence_models.sentence_transformers_files import MODULES, TASK_TRANSFORMER
 from zoo.tokenizers import SourceFiles
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.weights import TensorCopy, TensorMapping
@@ -144,6 +145,13 @@ class OpenCheckpoint:
         if self.projection is not None:
             projection_shape = self.projection.tensors[PROJECTION].shape
         pooling = read_pooling(self.files, projection_shape)
+        selects_task = pooling is not None and MODULES in pooling.extra
+        if selects_task and not self.family.prompt_types(self.config):
+            raise VerificationError(
+                f"{self.source.directory / MODULES}: {TASK_TRANSFORMER} is not implemented as the "
+                "first module of this model",
+                "only of models with updates for several tasks",
+            )
         if self.retrieval_heads:
             head_shapes = {}
             for file, reader in self.retrieval_heads.items():

@@ -14,7 +14,9 @@ from zoo.hub.source import CheckpointDir
 from zoo.io.json import dump_json
 from zoo.plugins import iter_families
 from zoo.sentence_models import hub_pooling_files
+from zoo.sentence_models.cross_encoder_files import LogitScore, reranker_files
 from zoo.sentence_models.pooling import Pooling
+from zoo.sentence_models.sentence_transformers_files import MODULES
 from zoo.tokenizers import has_tokenizer
 from zoo.tokenizers.gguf import ARCHITECTURE, MODEL, PREFIX, pooling_mode, tokenizer_files
 
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
 
 
 def with_derived_files(source: CheckpointDir) -> CheckpointDir:
-    """Return a directory with the configuration and tokenizer that its weights describe.
+    """Return a directory with the files that its weights or its registry entry describe.
 
-    Files of the directory have precedence; a reference to the file itself reads no others.
+    These are the configuration and the tokenizer of a self-contained file of weights, and the
+    files of sentence-transformers of a reranker. Files of the directory have precedence; a
+    reference to the file itself reads no others.
     """
+    source = _with_reranker_files(source)
     names = source.names()
     file_format = self_contained_format(names)
     if file_format is None:
@@ -43,6 +48,20 @@ def with_derived_files(source: CheckpointDir) -> CheckpointDir:
         if not has_config:
             derived_files |= _configuration(header, file_format.naming_scheme)
     return replace(source, derived=derived_files)
+
+
+def _with_reranker_files(source: CheckpointDir) -> CheckpointDir:
+    """Return a repository with the files of a reranker that its registry entry describes."""
+    entry = None if source.row is None else source.row.reranker
+    if entry is None or source.files.has(MODULES):
+        return source
+    score = LogitScore(
+        true_token_id=entry.true_token_id,
+        false_token_id=entry.false_token_id,
+        message_format="flat",
+    )
+    derived = {**source.derived, **reranker_files(score, entry.chat_template)}
+    return replace(source, derived=derived)
 
 
 def _header(reader: "TensorReader") -> RuntimeHeader:

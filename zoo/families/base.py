@@ -130,6 +130,8 @@ class Family(ABC):
         adapter_targets: linear maps that adapters change by default.
         other_classes: class names in ``architectures`` of configurations of other code than the
             Hub's, which have keys of their own: see ``translate_config``.
+        other_config_classes: names of configuration classes of other code, as ``AutoConfig`` of
+            ``auto_map`` names them, whose files have keys of their own as well.
         fields_by_stage: fields of the configuration that may differ between the stages of a run,
             because no weight depends on them. ``reconfigure`` changes them.
         reference_exceptions: name of a check of training against transformers, ``dropout_rates``
@@ -162,6 +164,7 @@ class Family(ABC):
     padding_side: ClassVar[str] = "right"
     adapter_targets: ClassVar[AdapterTargets] = AdapterTargets()
     other_classes: ClassVar[tuple[str, ...]] = ()
+    other_config_classes: ClassVar[tuple[str, ...]] = ()
     fields_by_stage: ClassVar[tuple[str, ...]] = ()
     reference_exceptions: ClassVar[Mapping[str, str]] = {}
     reference_modules: ClassVar[Mapping[str, str]] = {}
@@ -211,7 +214,7 @@ class Family(ABC):
         return hub.get("model_type", self.name) in self.model_types
 
     def translate_config(self, hub: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the Hub's configuration for one with a class of ``other_classes``.
+        """Return the Hub's configuration for one of ``other_classes`` or ``other_config_classes``.
 
         Args:
             hub: the parsed ``config.json``, whatever ``model_type`` it has.
@@ -281,6 +284,18 @@ class Family(ABC):
             VerificationError: the files contradict each other.
         """
         return hub
+
+    def prompt_types(self, config: Any) -> Mapping[str, int]:
+        """Return the prompts that select a part of the model, by the type of the tokens.
+
+        Args:
+            config: the family's configuration.
+
+        Returns:
+            name of a prompt -> the value of ``token_type_ids`` for texts with it; other texts
+            have the types of the tokenizer. By default none.
+        """
+        return {}
 
     def sentence_settings(
         self, hub: Mapping[str, Any], pooling: "Pooling | None", location: str

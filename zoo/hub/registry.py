@@ -21,6 +21,15 @@ Language = Annotated[str, msgspec.Meta(pattern=r"^([a-z]{2,3}(-[A-Za-z0-9]{2,8})
 Url = Annotated[str, msgspec.Meta(max_length=1000, pattern=r"^https?://[^\s\x00-\x1f\x7f-\x9f]+$")]
 
 
+class RerankerEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """How a language model scores a pair, where its repository only has the language model."""
+
+    true_token_id: int  # the token whose logit scores a pair, such as that of ``yes``
+    # the token whose logit is subtracted; ``None`` for none
+    false_token_id: int | None = None
+    chat_template: str  # the text of a pair, in Jinja, from messages of the roles of a pair
+
+
 class RegistryEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Registry entry of a published checkpoint. Omitted fields are read from its files."""
 
@@ -40,6 +49,8 @@ class RegistryEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     # languages of its texts: ISO 639 codes, or ``multilingual``
     languages: tuple[Language, ...] = ()
     citation: Text | None = None  # paper to cite
+    # how the model scores pairs, in place of the files of sentence-transformers that it lacks
+    reranker: RerankerEntry | None = None
     # whether the entry could not be compared with the page of its publisher
     unchecked: bool = False
 

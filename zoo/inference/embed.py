@@ -94,13 +94,15 @@ class Embed(BatchTask):
         self.weights = self.checkpoint.module_weights()
         require_prompt(self.checkpoint, prompt_name, prompt)
         if prompt_name is None and prompt is None and role is not None:
-            if role == "query":
-                prompt = self.pooling.query_prompt()
-            else:
-                prompt = self.pooling.document_prompt()
+            prompt_name = self.pooling.role_prompt_name(role)
+            prompt = self.pooling.prompts.get(prompt_name or "", "")
+        elif prompt_name is None and prompt is None:
+            prompt_name = self.pooling.default_prompt_name
         if prompt is None:
             prompt = self.pooling.prompt(prompt_name)
         self.prompt = prompt
+        prompt_types = self.checkpoint.family.prompt_types(self.checkpoint.config)
+        self.token_type = prompt_types.get(prompt_name or "", 0)
         if output_dtype == BINARY and (self.is_multi_vector or self.is_sparse):
             raise UsageError(
                 f"{self.checkpoint.name} does not have one vector a text, whose signs are written",
@@ -144,6 +146,8 @@ class Embed(BatchTask):
     def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
         expansion = self.expansion
         encoded = self.tokenizer.encode(texts, max_tokens=self.max_tokens, offsets=False)
+        if self.token_type:
+            encoded = [TypedText(text, self.token_type) for text in encoded]
         if expansion is None:
             return encoded
         number = expansion.token_id(self.tokenizer)
@@ -357,6 +361,15 @@ def require_prompt(checkpoint: "Checkpoint", name: str | None, text: str | None)
     if name is not None:
         pooling = checkpoint.model.pooling or Pooling()
         pooling.prompt(name)
+
+
+class TypedText(Encoded):
+    """A text whose tokens are of one type, which selects a part of the model."""
+
+    def __init__(self, text: Encoded, token_type: int) -> None:
+        self.ids = text.ids
+        self.type_ids = [token_type] * len(text.ids)
+        self.truncated = text.truncated
 
 
 class ExpandedQuery(Encoded):

@@ -31,7 +31,7 @@ from zoo.sentence_models.sentence_transformers_files import (
     module_kinds,
     read_prompts,
 )
-from zoo.tokenizers.source_files import SourceFiles
+from zoo.tokenizers.source_files import CHAT_TEMPLATE, SourceFiles
 
 GROUP = "sentence_transformers"
 KEY = "activation_fn"
@@ -272,6 +272,17 @@ def with_activation(
     if activation is None or (extra and (GROUP in extra or OLD_KEY in extra)):
         return extra
     return {**(extra or {}), GROUP: {KEY: activation_path(activation)}}
+
+
+def reranker_files(score: LogitScore, chat_template: str) -> dict[str, bytes]:
+    """Return the files that make a reranker of a repository with only a language model.
+
+    Args:
+        score: the tokens whose logits score a pair, and the form of messages.
+        chat_template: makes the text of a pair of messages.
+    """
+    files = hub_pair_files(PairSettings(logit_score=score), None)
+    return {**files, CHAT_TEMPLATE: chat_template.encode()}
 
 
 def hub_pair_files(

@@ -40,8 +40,8 @@ SIMILARITIES: dict[EncoderType, tuple[SimilarityFunction, ...]] = {  # the first
 DENSE = "dense"  # The representation that ``Pooling`` itself describes.
 # Roles of the special tokens that have no lexical weight.
 SPECIAL_ROLES = ("bos", "cls", "eos", "sep", "pad", "unk")
-QUERY = ("query",)
-DOCUMENT = ("document", "passage", "corpus")
+QUERY = ("query", "retrieval.query")
+DOCUMENT = ("document", "passage", "corpus", "retrieval.passage")
 
 
 class QueryExpansion(JsonStruct):
@@ -247,7 +247,7 @@ class Pooling(JsonStruct):
 
     def query_prompt(self) -> str:
         """Return the prompt of a query in retrieval; empty if there is none."""
-        return self._first_prompt(QUERY)
+        return self.prompts.get(self.role_prompt_name("query") or "", "")
 
     def document_prompt(self) -> str:
         """Return the prompt of a text that is retrieved; empty if there is none.
@@ -255,13 +255,14 @@ class Pooling(JsonStruct):
         A prompt without text does not hide the next one: sentence-transformers writes an empty
         ``document`` next to the ``passage`` of a model.
         """
-        return self._first_prompt(DOCUMENT)
+        return self.prompts.get(self.role_prompt_name("document") or "", "")
 
-    def _first_prompt(self, names: tuple[str, ...]) -> str:
-        for name in names:
+    def role_prompt_name(self, role: Literal["query", "document"]) -> str | None:
+        """Return the name of the prompt of a role in retrieval; ``None`` if it has none."""
+        for name in QUERY if role == "query" else DOCUMENT:
             if self.prompts.get(name):
-                return self.prompts[name]
-        return ""
+                return name
+        return None
 
     def dimension(self, width: int) -> int:
         """Return the size of an embedding, given the width of the model's output."""

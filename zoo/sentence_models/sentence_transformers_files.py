@@ -69,7 +69,10 @@ MODULE_FILES = tuple(
 
 PACKAGE = "sentence_transformers"
 CROSS_ENCODER = "CrossEncoder"
-BACKBONES = ("Transformer", "MLMTransformer")
+# A first module whose code is in the repository, and which selects a task of the model; see
+# ``Family.prompt_types``.
+TASK_TRANSFORMER = "custom_st.Transformer"
+BACKBONES = ("Transformer", TASK_TRANSFORMER, "MLMTransformer")
 STATIC = "StaticEmbedding"  # a table of vectors, and their mean
 FILL_MASK = "fill-mask"
 IMPLICIT_PROMPTS = ("query", "document")  # sentence-transformers gives every model these, empty
@@ -203,6 +206,10 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         return None
     extra = {SETTINGS: _check(settings, SETTINGS_KEYS, str(files.path(SETTINGS)))}
     (backbone, folder), *modules = _modules(files) or [("no modules", "")]
+    if backbone == TASK_TRANSFORMER:
+        first_module = files.parse(MODULES)[0]
+        names = ("type", "kwargs")
+        extra[MODULES] = {name: first_module[name] for name in names if name in first_module}
     if backbone not in (*BACKBONES, STATIC):
         raise VerificationError(
             f"{files.path(MODULES)}: {_described(backbone)} is not implemented as the first module",
@@ -245,7 +252,11 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         **_fields_of_steps(steps),
         **options,
     )
-    file_contents = {SENTENCE: _sentence_config(pooling), SETTINGS: _settings_config(pooling)}
+    file_contents = {
+        SENTENCE: _sentence_config(pooling),
+        SETTINGS: _settings_config(pooling),
+        MODULES: {},
+    }
     return _with_extra(pooling, extra, file_contents)
 
 
@@ -446,6 +457,7 @@ def hub_pooling_files(
     for index, (class_name, folder) in enumerate(zip(kinds, folders, strict=True)):
         module_class = f"{PACKAGES[class_name]}.{class_name}"
         modules.append({"idx": index, "name": str(index), "path": folder, "type": module_class})
+    modules[0] |= pooling.extra.get(MODULES, {})
     files = {MODULES: encode_hub_json(modules)}
     for folder, step in zip(folders[1:], steps, strict=True):
         config = module_config(step, features.get(read_by(step)))
@@ -504,7 +516,10 @@ def _modules(files: SourceFiles) -> list[tuple[str, str]]:
         folder = module.get("path")
         if not isinstance(class_name, str) or not isinstance(folder, str):
             raise VerificationError(f"{origin}: {module!r:.100} has no type and path")
-        _check(module, MODULES_KEYS, origin)
+        arguments = ACCEPTED_VALUES["kwargs"]
+        if class_name == TASK_TRANSFORMER:
+            arguments = (*arguments, ["task"])
+        _check(module, MODULES_KEYS, origin, kwargs=arguments)
         package, _, name = class_name.rpartition(".")
         if package.split(".")[0] == PACKAGE:
             class_name = name

@@ -1,6 +1,7 @@
 """Rerankers that are causal language models, against sentence-transformers, with tiny weights."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import transformers
 
 from tests.closeness import assert_same
 from tests.finetuning.making import write_table
+from tests.hub.hub_server import Hub
 from tests.inference.conftest import converted
 from tests.tasks.sentence_embedding.test_decoders import PAD, SHAPE, write_model, write_tokenizer
 from zoo import evaluate
@@ -216,3 +218,45 @@ def test_evaluation_ranks_by_the_logits(flat: Path, tmp_path: Path) -> None:
         result = evaluate(tmp_path / "model", task="reranker", eval=table, pair="pair")
         rank = 1 + int((scores > scores[number]).sum())
         assert result.metrics["mrr_at_10"] == pytest.approx(1 / rank)
+
+
+PAIR_TEMPLATE = (
+    '<Query>: {{ (messages | selectattr("role", "eq", "query") | first).content }} '
+    '<Document>: {{ (messages | selectattr("role", "eq", "document") | first).content }} answer:'
+)
+
+
+def test_a_registry_entry_makes_a_reranker_of_a_language_model(hub: Hub, tmp_path: Path) -> None:
+    """Scores of a repository without the library's files are the formula's of its card."""
+    folder = tmp_path / "plain"
+    config = transformers.Qwen3Config(**SHAPE, num_hidden_layers=2, num_key_value_heads=2)
+    write_model(folder, transformers.Qwen3ForCausalLM(config))
+    write_tokenizer(folder, padding_side="left", pad=PAD)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    hub.add("someone/plain-reranker", files)
+    reranker = {"true_token_id": 5, "false_token_id": 7, "chat_template": PAIR_TEMPLATE}
+    entry = {"family": "llama", "repo": "someone/plain-reranker", "reranker": reranker}
+    home = Path(os.environ["ZOO_HOME"])
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "registry.yaml").write_text(json.dumps({"my-reranker": entry}), "utf-8")
+
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder).double()
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    expected = []
+    for document in DOCUMENTS[:3]:
+        text = f"<Query>: {QUERY} <Document>: {document} answer:"
+        with torch.no_grad():
+            # As in the card, the tokenizer adds nothing to the text of the template.
+            inputs = tokenizer(text, add_special_tokens=False, return_tensors="pt")
+            logits = model(**inputs).logits[0, -1]
+        expected.append(torch.sigmoid(logits[5] - logits[7]).item())
+
+    ours = load("my-reranker", backend="cpu", dtype="float64")
+    scores = {row["corpus_id"]: row["score"] for row in ours.rerank(QUERY, DOCUMENTS[:3])}
+    # The library rounds the angles of positions to float32 before it computes in float64.
+    assert [scores[number] for number in range(3)] == pytest.approx(expected, abs=1e-7)
+    convert(CheckpointDir(ours.checkpoint.path, "model"), tmp_path / "hub", to="hub")
+    settings = json.loads((tmp_path / "hub/tokenizer_config.json").read_text("utf-8"))
+    assert settings["chat_template"] == PAIR_TEMPLATE
+    score_config = json.loads((tmp_path / "hub/1_LogitScore/config.json").read_text("utf-8"))
+    assert (score_config["true_token_id"], score_config["false_token_id"]) == (5, 7)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.exporting.report import ExportReport
     from zoo.families.tasks import TaskSpec
+    from zoo.tokenizers.words import Splitter
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def export_card(checkpoint: "Checkpoint", report: "ExportReport", facts: CardFac
         *table_lines(f"## {facts.heading}", facts.rows),
         *zoo_usage(checkpoint, facts.options),
         *program_lines(report, facts),
+        *splitter_lines(checkpoint),
         *evaluation_lines(results),
     ]
     return ("\n".join(lines) + "\n").encode()
@@ -181,6 +183,27 @@ def program_lines(report: "ExportReport", facts: CardFacts) -> Iterator[str]:
     yield from snippet_lines(facts.snippets)
     for note in facts.notes:
         yield from ("", note)
+
+
+def text_splitter(checkpoint: "Checkpoint") -> "Splitter | None":
+    """Return what splits texts before ``tokenizer.json`` reads them; ``None`` for nothing.
+
+    Programs that only read this file would get other tokens.
+    """
+    info = checkpoint.model.tokenizer
+    return None if info is None else info.splitter
+
+
+def splitter_lines(checkpoint: "Checkpoint") -> Iterator[str]:
+    """Yield the lines on a library that splits texts before ``tokenizer.json`` reads the parts."""
+    splitter = text_splitter(checkpoint)
+    if splitter is not None:
+        yield ""
+        yield (
+            f"Texts are split by {splitter.tool} before `tokenizer.json` reads the parts. A "
+            "program that only reads this file, such as Transformers.js, gets other tokens; "
+            "tokenizers of transformers for Python split texts in the same way."
+        )
 
 
 def used_model(checkpoint: "Checkpoint") -> UsedModel:

@@ -11,6 +11,7 @@ from zoo.adapted_models.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import (
     FORMAT_VERSION,
     MANIFEST,
+    TOKENIZER,
     Checkpoint,
     Manifest,
     encode_manifest,
@@ -18,6 +19,7 @@ from zoo.checkpoint import (
 from zoo.conversion.hub_files import checkpoint_side_files, require_hub_class
 from zoo.conversion.model_card import MODEL_CARD, without_directories
 from zoo.errors import UsageError
+from zoo.exporting.card import text_splitter
 from zoo.io.digests.files import hash_folder
 from zoo.plugins import installed
 from zoo.plugins.tasks import model_fields
@@ -66,6 +68,9 @@ def write_hub_files(
         architecture=architecture,
         more=more,
     )
+    if text_splitter(checkpoint) is not None:
+        # The splitter's files have all that other programs read; zoo also reads this one.
+        files[TOKENIZER] = checkpoint.tokenizer_file.read_bytes()
     files[MODEL_CARD] = card
     for name, content in files.items():
         (staging / name).parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from zoo.conversion.usage import (
     question_pairs,
     sentence_transformers,
 )
-from zoo.exporting.card import used_model
+from zoo.exporting.card import text_splitter, used_model
 from zoo.hub.upload.plan import PLACEHOLDER
 from zoo.io.json import dump_json
 from zoo.sentence_models.pooling import Pooling
@@ -91,7 +91,7 @@ def numpy_snippet(checkpoint: "Checkpoint", runtime: Runtime) -> Snippet:
 
 def _numpy_lines(checkpoint: "Checkpoint", runtime: Runtime) -> list[str]:
     info = checkpoint.model.tokenizer
-    if info is None or not set(runtime.inputs) <= set(INPUTS):
+    if info is None or text_splitter(checkpoint) or not set(runtime.inputs) <= set(INPUTS):
         return []
     model = used_model(checkpoint)
     results = _result_lines(checkpoint, model, runtime)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.io.json import JsonStruct, encode_hub_json
 from zoo.tokenizers.normalizer_text import LOWER_CASE, WITHOUT_ACCENTS
-from zoo.tokenizers.source_files import TOKENIZER_CONFIG, VOCABULARY
+from zoo.tokenizers.source_files import TOKENIZER_CONFIG, TOKENIZER_JSON, VOCABULARY
 from zoo.tokenizers.vocabulary import vocabulary_lines
 from zoo.tokenizers.words.encoding import Span, Word
 from zoo.tokenizers.words.libraries import load_library
@@ -77,8 +77,10 @@ class JiebaWords(JsonStruct, tag="jieba"):
             "do_lower_case": self.lowercase,
             "strip_accents": self.strip_accents,
         }
+        # Without ``tokenizer.json``, transformers 5.23 does not pass the vocabulary to the class.
         return {
             VOCABULARY: vocabulary_lines(tokenizer["model"]["vocab"]),
+            TOKENIZER_JSON: encode_hub_json(tokenizer),
             TOKENIZER_CONFIG: encode_hub_json(config),
         }
 

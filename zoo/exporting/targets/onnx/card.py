@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from zoo.exporting.card import CardFacts
+from zoo.exporting.card import CardFacts, text_splitter
 from zoo.exporting.targets.onnx.snippets import (
     ShownGraph,
     cutting_note,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def onnx_facts(checkpoint: "Checkpoint", report: "OnnxReport") -> CardFacts:
     """Return what the card says of the graphs."""
     graph = ShownGraph.from_report(checkpoint, report)
+    needs_library = text_splitter(checkpoint) is not None
     notes = []
     for note in (other_precisions(report), cutting_note(graph)):
         if note is not None:
@@ -28,7 +29,7 @@ def onnx_facts(checkpoint: "Checkpoint", report: "OnnxReport") -> CardFacts:
     return CardFacts(
         title="ONNX",
         contents="ONNX graphs",
-        library="onnx" if report.unreadable_elsewhere else "transformers.js",
+        library="onnx" if report.unreadable_elsewhere or needs_library else "transformers.js",
         quantized=not report.graphs,
         heading="Graphs",
         rows=list(graph_rows(report)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from zoo.checkpoint import load_text_tokenizer
 from zoo.conversion.usage import Snippet, UsedModel, code_list, example_texts, question_pairs
-from zoo.exporting.card import used_model
+from zoo.exporting.card import text_splitter, used_model
 from zoo.exporting.snippets import (
     OptimumFiles,
     Runtime,
@@ -110,13 +110,8 @@ class ShownGraph:
 def onnx_snippets(graph: ShownGraph) -> Iterator[Snippet]:
     """Yield a snippet for each program that computes the model's results from the graph."""
     checkpoint = graph.checkpoint
-    pooling = graph.model.pooling
-    if pooling is not None:
-        yield Snippet("Transformers.js", "js", _embeddings(graph, pooling))
-    elif graph.returns_numbers:
-        yield Snippet("Transformers.js", "js", _numbers(graph))
-    else:
-        yield Snippet("Transformers.js", "js", _pipeline(graph))
+    if text_splitter(checkpoint) is None:
+        yield Snippet("Transformers.js", "js", _javascript(graph))
     if graph.file is not None:
         model_kwargs = f'model_kwargs={{"file_name": "{graph.file}"}}'
         yield sentence_transformers_snippet(checkpoint, ['backend="onnx"', model_kwargs])
@@ -126,6 +121,16 @@ def onnx_snippets(graph: ShownGraph) -> Iterator[Snippet]:
     file = graph.pooled or graph.file
     if file is not None:
         yield numpy_snippet(checkpoint, _runtime(graph, file))
+
+
+def _javascript(graph: ShownGraph) -> list[str]:
+    """Return JavaScript that computes the model's results."""
+    pooling = graph.model.pooling
+    if pooling is not None:
+        return _embeddings(graph, pooling)
+    if graph.returns_numbers:
+        return _numbers(graph)
+    return _pipeline(graph)
 
 
 def _runtime(graph: ShownGraph, file: str) -> Runtime:
@@ -290,6 +295,8 @@ def cutting_note(graph: ShownGraph) -> str | None:
     info = checkpoint.model.tokenizer
     length = max_tokens(checkpoint)
     if info is None or length is None or checkpoint.head.has_cache:
+        return None
+    if text_splitter(checkpoint) is not None:
         return None
     if info.truncation_side == "left":
         return (

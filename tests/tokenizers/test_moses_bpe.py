@@ -47,10 +47,8 @@ def learn_merges(words: list[str], count: int) -> tuple[str, list[str]]:
     return "".join(lines), sorted({symbol for part in parts for symbol in part})
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with merges, and all but every fifth piece."""
-    folder = tmp_path_factory.mktemp("moses")
+def write_files(folder: Path) -> None:
+    """Write merges, and all but every fifth piece."""
     words = [word for text in TEXTS[:24] for word in text.split() if len(word) < 30]
     merges, symbols = learn_merges(words, 60)
     characters = sorted({character for text in TEXTS for character in text if character.strip()})
@@ -60,6 +58,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vocabulary = {piece: number for number, piece in enumerate([*SPECIAL, *pieces])}
     (folder / "vocab.json").write_text(json.dumps(vocabulary, indent=2), "utf-8")
     (folder / "merges.txt").write_text(merges, "utf-8")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("moses")
+    write_files(folder)
     return folder
 
 

@@ -56,10 +56,8 @@ MARKS = (
 TEXTS = odd_texts(*TWEETS, count=600, marks=MARKS)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with merges and pieces of tweets, and settings of their tokenizer."""
-    folder = tmp_path_factory.mktemp("tweets")
+def write_files(folder: Path) -> None:
+    """Write merges and pieces of tweets, and settings of their tokenizer."""
     words = [word for text in TWEETS for word in normalize_tweet(TracedText(text)).text.split()]
     merges, symbols = learn_merges(words, 80)
     pieces = []
@@ -71,6 +69,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "vocab.txt").write_text(lines, "utf-8")
     settings = {"tokenizer_class": "BertweetTokenizer", "normalization": True}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tweets")
+    write_files(folder)
     return folder
 
 

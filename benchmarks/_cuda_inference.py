@@ -12,7 +12,7 @@ import torch
 from benchmarks._common import alternate
 from benchmarks.embed import peer, sentences
 from benchmarks.generate import prompts, spread
-from zoo.data.corpus_cache import SAMPLE
+from zoo.data.cache import SAMPLE
 
 SIDES = ("zoo", "transformers", "onnx")
 Run = Callable[[], Any]

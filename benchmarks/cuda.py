@@ -33,7 +33,7 @@ from typing import Any
 from benchmarks._common import machine, table, versions
 from benchmarks._cuda_inference import SIDES, TASKS, agreement, make_models
 from benchmarks._cuda_training import CELLS, Workload, loss_difference
-from zoo.data.corpus_cache import SAMPLE
+from zoo.data.cache import SAMPLE
 from zoo.errors import UsageError
 from zoo.nn.devices import resolve_device
 

@@ -106,7 +106,7 @@ def main() -> None:
     import torch
 
     import zoo
-    from zoo.data.corpus_cache import SAMPLE
+    from zoo.data.cache import SAMPLE
 
     torch.set_num_threads(options.threads)
     texts = sentences(options.corpus or SAMPLE)

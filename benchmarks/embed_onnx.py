@@ -55,7 +55,7 @@ def main() -> None:
 
     import torch
 
-    from zoo.data.corpus_cache import SAMPLE
+    from zoo.data.cache import SAMPLE
 
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")  # of exporters, and that the model of base size does not pool

@@ -44,7 +44,7 @@ import zoo
 from tests.exporting.making import export_onnx
 from zoo.checkpoint import load_checkpoint
 from zoo.conversion import convert
-from zoo.data.corpus_cache import SAMPLE
+from zoo.data.cache import SAMPLE
 from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
 from zoo.hub.source import CheckpointDir
 from zoo.sentence_models import hub_pooling_files

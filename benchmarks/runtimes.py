@@ -89,7 +89,7 @@ def main() -> None:
         options.warm_rounds = 3
         options.threads = [1]
 
-    from zoo.data.corpus_cache import SAMPLE
+    from zoo.data.cache import SAMPLE
 
     warnings.simplefilter("ignore")  # of exporters, and that the model of base size does not pool
     texts = sentences(options.corpus or SAMPLE, options.count)

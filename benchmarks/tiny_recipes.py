@@ -40,10 +40,10 @@ import numpy as np
 
 from benchmarks._common import machine, table, versions, zoo
 from benchmarks.masked_words import score_masked_words
+from zoo.data.build import ValidationSplit
+from zoo.data.cache import SAMPLE, SAMPLE_EVAL_FRACTION
 from zoo.data.corpus import Corpus
-from zoo.data.corpus_cache import SAMPLE, SAMPLE_EVAL_FRACTION
 from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
-from zoo.data.split import ValidationSplit
 from zoo.errors import UsageError
 from zoo.plugins import all_families
 from zoo.training.logging.run_history import RunHistory

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from benchmarks import distillation
-from zoo.data.corpus_cache import SAMPLE
+from zoo.data.cache import SAMPLE
 
 
 @pytest.mark.long

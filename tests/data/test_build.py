@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 from tests.data.making import SMALL, built, contents, files_of, paragraphs, trained
 from tests.processes import run_limited
 from tests.reporting import record
+from zoo.data.cache import SAMPLE, cached_corpus
 from zoo.data.corpus import Corpus
-from zoo.data.corpus_cache import SAMPLE, cached_corpus
 from zoo.data.tokenizer import TokenizerToTrain, load_tokenizer
 from zoo.errors import UsageError
 from zoo.plugins import get_family

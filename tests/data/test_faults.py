@@ -21,7 +21,7 @@ from tests.data.making import built, paragraphs, trained
 from tests.disks import small_disk
 from tests.processes import run_limited
 from zoo.data import build as build_module
-from zoo.data.corpus_cache import cached_corpus
+from zoo.data.cache import cached_corpus
 from zoo.data.encoding import EncodedDocuments, encode_all
 from zoo.data.readers.documents import expand_paths
 from zoo.data.tokenizer import load_tokenizer

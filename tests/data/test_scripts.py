@@ -13,7 +13,7 @@ WORDS = {"[UNK]": 0, **{f"word{number}": number for number in range(1, 20_000)}}
 SCRIPT = """
 import sys
 from pathlib import Path
-from zoo.data.corpus_cache import cached_corpus
+from zoo.data.cache import cached_corpus
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.tokenizers.info import TokenizerInfo
 

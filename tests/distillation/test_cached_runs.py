@@ -22,7 +22,7 @@ from tests.finetuning.making import SETTINGS, finetune, labelled
 from tests.finetuning.making import settings as finetune_settings
 from tests.inference.making import write_manifest
 from tests.training.runs import assert_same, finish_in_two_processes, records
-from zoo.data.corpus_cache import SAMPLE
+from zoo.data.cache import SAMPLE
 from zoo.distillation.runs import DistillRun
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.distillation.teachers.teacher_cache import TeacherCache

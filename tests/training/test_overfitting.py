@@ -9,8 +9,8 @@ from torch import nn
 
 from tests.training.cases import dry, marked_cases
 from tests.training.runs import small
+from zoo.data.cache import SAMPLE
 from zoo.data.corpus import Split
-from zoo.data.corpus_cache import SAMPLE
 from zoo.data.rng import generator
 from zoo.objectives.base import Batch, Objective
 from zoo.training.setup import PretrainSetup, pretrain_setup

@@ -25,7 +25,7 @@ from tests.training.runs import (
     start,
     wait_until,
 )
-from zoo.data.corpus_cache import SAMPLE
+from zoo.data.cache import SAMPLE
 from zoo.errors import Interrupted, UsageError
 from zoo.plugins import all_families
 from zoo.training.distributed.context import DistContext

@@ -106,7 +106,7 @@ def home() -> Iterator[Path]:
 
 def example(folder: Path, panel: Panel) -> ShownExample:
     """Return the first example that an objective makes of the text."""
-    from zoo.data.corpus_cache import cached_corpus
+    from zoo.data.cache import cached_corpus
     from zoo.training.config.schema import pretrain_config
     from zoo.training.setup import pretrain_setup
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from zoo.data.corpus_cache import SAMPLE
+from zoo.data.cache import SAMPLE
 from zoo.families.base import Family
 from zoo.families.presets import DEFAULT, TINY
 from zoo.io.json import dump_json

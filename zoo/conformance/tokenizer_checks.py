@@ -9,7 +9,7 @@ from typing import Any
 
 from zoo.conformance.hf_reference import reference_tokenizer_class
 from zoo.conformance.tiny_model import NotApplicable, TinyModel, require
-from zoo.data.corpus_cache import SAMPLE
+from zoo.data.cache import SAMPLE
 from zoo.errors import UsageError
 from zoo.io.json import dump_json
 from zoo.tokenizers import SourceFiles, TextTokenizer, tokenizer_info

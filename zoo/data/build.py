@@ -1,7 +1,7 @@
-"""Building of a corpus: texts are read, tokenized and written as a stream."""
+"""Building of a corpus: texts are read, split, tokenized and written as a stream."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
 
 from zoo.checkpoint import TOKENIZER
 from zoo.data.corpus import (
@@ -22,10 +24,16 @@ from zoo.data.corpus import (
     CorpusRecord,
     SplitRecord,
 )
-from zoo.data.encoding import DocumentTokenizer, chunks, encode_all, join_lines, select_documents
+from zoo.data.encoding import (
+    DocumentTokenizer,
+    EncodedDocuments,
+    chunks,
+    encode_all,
+    join_lines,
+    select_documents,
+)
 from zoo.data.readers.documents import CORPUS_MANIFEST, ReaderConfig, expand_paths, read_documents
-from zoo.data.shard_writer import SHARD_BYTES, SplitWriter
-from zoo.data.split import ValidationSplit
+from zoo.data.rng import generator
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.cores import usable_cores
@@ -37,6 +45,157 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import readable_name
 from zoo.io.progress import progress_of_files
 from zoo.version import __version__
+
+BLOCK = 1 << 16
+
+
+class ValidationSplit:
+    """Selects a fraction of the documents, and at least one.
+
+    Each document is drawn independently, so that documents appended later do not change the
+    selection.
+    """
+
+    def __init__(self, documents: Iterable[str], fraction: float, seed: int) -> None:
+        self.fraction = fraction
+        self.seed = seed
+        self._block = -1  # Number of the block of ``_draws``.
+        self._draws = np.zeros(0)
+        # Index of the document that is held out if none is drawn, or -1.
+        self._substitute = -1
+        if fraction:
+            self._substitute = self._find_substitute(documents)
+
+    def _find_substitute(self, documents: Iterable[str]) -> int:
+        """Return the index of the document to hold out if none is drawn, or -1."""
+        number = -1
+        substitute = -1
+        lowest_draw = 1.0
+        for number, _ in enumerate(documents):
+            draw = self._draw(number, 1)[0]
+            if draw < self.fraction:
+                return -1
+            if draw < lowest_draw:
+                substitute = number
+                lowest_draw = draw
+        if number == 0:
+            raise UsageError(
+                "one document cannot be split into training and validation",
+                "separate documents by blank lines, or take each line as one by "
+                "document_separator=line of data.reader, or give other files to evaluate on",
+            )
+        return substitute
+
+    def is_held_out(self, first: int, count: int) -> NDArray[np.bool_]:
+        """Return the mask of held-out documents among ``count`` ones from index ``first``, bool."""
+        mask = self._draw(first, count) < self.fraction
+        if first <= self._substitute < first + count:
+            mask[self._substitute - first] = True
+        return mask
+
+    def _draw(self, first: int, count: int) -> NDArray[np.float64]:
+        # Each block has a generator of its own, so that any range can be drawn.
+        parts = []
+        while count > 0:
+            block, start = divmod(first, BLOCK)
+            if block != self._block:
+                self._draws = generator(self.seed, "held out", block).random(BLOCK)
+                self._block = block
+            parts.append(self._draws[start : start + count])
+            first = first + len(parts[-1])
+            count = count - len(parts[-1])
+        return np.concatenate(parts)
+
+
+SHARD_BYTES = 256 << 20  # bytes
+
+
+class _File:
+    """A file that is hashed while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("wb")
+        self.hash = blake3()
+        self.bytes = 0
+
+    def write(self, array: NDArray[Any]) -> None:
+        data = np.ascontiguousarray(array).data.cast("B")
+        self.file.write(data)
+        self.hash.update(data)
+        self.bytes += len(data)
+
+    def close(self) -> FileDigest:
+        self.file.close()
+        return FileDigest(bytes=self.bytes, blake3=self.hash.hexdigest())
+
+
+class SplitWriter:
+    """Writes the shards and offsets of a split."""
+
+    def __init__(self, root: Path, name: str, dtype: str, shard_bytes: int = SHARD_BYTES) -> None:
+        self.root = root
+        self.name = name
+        self.shard_bytes = shard_bytes
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.documents = 0
+        self.sentences = 0
+        self.tokens = 0
+        self._files: dict[str, _File] = {}
+        (root / name).mkdir()
+        self._sentences = self._open("sentences.bin")
+        self._documents = self._open("documents.bin")
+        for file in (self._sentences, self._documents):
+            file.write(np.zeros(1, "<i8"))
+        self._shards: list[_File] = []
+
+    def _open(self, name: str) -> _File:
+        path = f"{self.name}/{name}"
+        self._files[path] = _File(self.root / path)
+        return self._files[path]
+
+    def add(self, encoded: EncodedDocuments) -> None:
+        """Append documents; those without tokens are skipped."""
+        documents = encoded.documents[encoded.documents > 0]
+        sentences = np.cumsum(encoded.sentences)
+        ends = sentences[np.cumsum(documents) - 1]  # end of each document in tokens
+        tokens = encoded.tokens.astype(self.dtype, copy=False)
+        position = 0
+        while position < len(tokens):
+            if not self._shards:
+                self._add_shard()
+            shard = self._shards[-1]
+            limit = position + (self.shard_bytes - shard.bytes) // self.dtype.itemsize
+            fitting_documents = int(np.searchsorted(ends, limit, side="right"))
+            end = int(ends[fitting_documents - 1]) if fitting_documents else position
+            if end <= position and shard.bytes:
+                shard.file.close()
+                self._add_shard()
+                continue
+            if end <= position:  # The document is longer than a shard.
+                end = int(ends[np.searchsorted(ends, position, side="right")])
+            shard.write(tokens[position:end])
+            position = end
+        self._sentences.write((sentences + self.tokens).astype("<i8"))
+        self._documents.write((np.cumsum(documents) + self.sentences).astype("<i8"))
+        self.documents += len(documents)
+        self.sentences += len(encoded.sentences)
+        self.tokens += len(encoded.tokens)
+
+    def _add_shard(self) -> None:
+        self._shards.append(self._open(f"tokens-{len(self._shards):05}.bin"))
+
+    def close(self) -> SplitRecord:
+        """Close the files, and return their record."""
+        files = {path: file.close() for path, file in sorted(self._files.items())}
+        return SplitRecord(
+            documents=self.documents, sentences=self.sentences, tokens=self.tokens, files=files
+        )
+
+    def abandon(self) -> None:
+        """Close the files after an error."""
+        for file in self._files.values():
+            file.file.close()
+
 
 LOG = logging.getLogger("zoo")
 Dtype = Literal["uint16", "uint32"]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.readers.label_warnings import warn_of_equal_numbers
 from zoo.data.readers.labelled import (
     Columns,
     Sample,
@@ -16,6 +15,7 @@ from zoo.data.readers.labelled import (
     label_number,
     read_samples,
     split_labels,
+    warn_of_equal_numbers,
 )
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed

@@ -5,8 +5,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.data.readers.label_warnings import warn_of_absent_labels
-from zoo.data.readers.labelled import describe_labels, match_label, sort_labels
+from zoo.data.readers.labelled import (
+    describe_labels,
+    match_label,
+    sort_labels,
+    warn_of_absent_labels,
+)
 from zoo.data.readers.problems import RowError
 from zoo.data.readers.text_io import open_last_line
 from zoo.errors import UsageError

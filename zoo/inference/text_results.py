@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.data.readers.label_warnings import warn_of_absent_labels, warn_of_equal_numbers
 from zoo.data.readers.labelled import (
     Sample,
     describe_labels,
@@ -15,6 +14,8 @@ from zoo.data.readers.labelled import (
     label_number,
     match_label,
     split_labels,
+    warn_of_absent_labels,
+    warn_of_equal_numbers,
 )
 from zoo.data.readers.problems import RowError
 from zoo.inference.processing.numbers import sigmoid, softmax

@@ -292,7 +292,7 @@ def open_corpus(
     config: TrainConfig, family: Family, init: PretrainedInit | None, *, offline: bool
 ) -> "Corpus":
     """Return the corpus of a run, built now if the cache does not have it."""
-    from zoo.data.corpus_cache import cached_corpus
+    from zoo.data.cache import cached_corpus
     from zoo.data.tokenizer import TRAIN, TokenizerToTrain, load_tokenizer
 
     data = config.data

@@ -4,7 +4,7 @@ from itertools import islice
 from pathlib import Path
 
 from zoo.checkpoint import Checkpoint
-from zoo.data.corpus_cache import SAMPLE
+from zoo.data.cache import SAMPLE
 from zoo.errors import UsageError
 from zoo.inference.processing.inputs import read_records
 from zoo.io.files import open_regular

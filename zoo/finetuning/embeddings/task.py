@@ -13,8 +13,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from zoo.data.packing import EpochShuffle
-from zoo.data.readers.label_warnings import warn_of_equal_numbers
-from zoo.data.readers.labelled import label_name, label_number
+from zoo.data.readers.labelled import label_name, label_number, warn_of_equal_numbers
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError, did_you_mean

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.documents import expand_paths
-from zoo.data.readers.label_warnings import warn_of_equal_numbers
-from zoo.data.readers.labelled import label_number
+from zoo.data.readers.labelled import label_number, warn_of_equal_numbers
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.tables import column_names
 from zoo.errors import UsageError

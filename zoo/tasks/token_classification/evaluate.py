@@ -7,8 +7,7 @@ from operator import add, eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.data.readers.label_warnings import warn_of_absent_labels
-from zoo.data.readers.labelled import Columns, describe_labels
+from zoo.data.readers.labelled import Columns, describe_labels, warn_of_absent_labels
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.evaluation.base import Evaluation, Prediction, Result

@@ -85,7 +85,7 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     os.environ["RAYON_NUM_THREADS"] = str(options.threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    from zoo.data.corpus_cache import SAMPLE
+    from zoo.data.cache import SAMPLE
 
     texts = sentences(options.corpus or SAMPLE, COUNT)
     with tempfile.TemporaryDirectory() as scratch:

@@ -10,7 +10,7 @@ import torch
 from tests.training.cases import dry
 from tests.training.runs import assert_same, cut, records, small, tree
 from zoo.data.rng import generator
-from zoo.training.devices.transfer import DeviceTransfer
+from zoo.training.devices import DeviceTransfer
 from zoo.training.distributed.context import DistContext
 from zoo.training.run import PretrainRun
 from zoo.training.setup import pretrain_setup, train_dataloader

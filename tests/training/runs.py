@@ -19,7 +19,7 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.logging.report import REPORT
 from zoo.training.run import PretrainRun, Run
 from zoo.training.state.checkpoints import Tensors, list_checkpoints, load_tensors, read_meta
-from zoo.training.state.equal_files import differing_files
+from zoo.training.state.verify import differing_files
 
 # the beginnings of all chapters of two books: a whole book takes longer to tokenize than a run
 BOOKS = Path(__file__).parents[1] / "fixtures" / "books"

@@ -15,7 +15,7 @@ from zoo.families.recipe import OptimizerConfig
 from zoo.training.optim.ema import EMA
 from zoo.training.optim.optimizers import clip_grad_norm, optimizer_method
 from zoo.training.optim.param_groups import parameter_groups
-from zoo.training.state.distributed import save_shards
+from zoo.training.state.checkpoints import save_shards
 
 __all__ = ["small_disk"]
 NAMES = ("adamw", "adafactor", "lamb", "adagrad")

@@ -22,13 +22,13 @@ from tests.training.runs import (
 )
 from zoo.errors import SourceError, UsageError
 from zoo.finetuning.runs import FineTuneRun, select_median_run
+from zoo.training.directory import locked
 from zoo.training.distributed.context import DistContext
 from zoo.training.run import PretrainRun, Run
 from zoo.training.seeds import resume_seeds, train_seeds
 from zoo.training.setup import pretrain_setup
 from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.state.final_model import is_finished
-from zoo.training.state.lock import locked
 from zoo.training.state.verify import verify_run
 
 pytestmark = pytest.mark.usefixtures("shared_home")

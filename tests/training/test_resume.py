@@ -28,11 +28,11 @@ from tests.training.runs import (
 from zoo.data.cache import SAMPLE
 from zoo.errors import Interrupted, UsageError
 from zoo.plugins import all_families
+from zoo.training.directory import locked
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import StopSignal
 from zoo.training.run import PretrainRun
 from zoo.training.state.checkpoints import list_checkpoints
-from zoo.training.state.lock import locked
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 FAMILY = "gpt"  # with dropout, whose random state must be restored

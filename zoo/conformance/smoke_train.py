@@ -118,7 +118,7 @@ def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
     from zoo.finetuning.runs import FineTuneRun
     from zoo.training.distributed.context import DistContext
     from zoo.training.state.checkpoints import list_checkpoints
-    from zoo.training.state.equal_files import differing_files
+    from zoo.training.state.verify import differing_files
 
     dropout = {"dropout": 0.1} if "dropout" in family.config_type.__struct_fields__ else {}
     steps = {"max_steps": 4, "save_steps": 2, "eval_steps": 4, "save_total_limit": 2}

@@ -104,8 +104,8 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Settings of an optimizer."""
 
     # ``adamw`` (Loshchilov and Hutter 2019, arXiv:1711.05101), ``adafactor`` (see
-    # ``zoo.training.optim.adafactor``), ``lamb`` (see ``zoo.training.optim.lamb``),
-    # ``stable-adamw`` (see ``zoo.training.optim.stable_adamw``), ``adagrad`` (Duchi et al. 2011,
+    # ``zoo.training.optim.adafactor``), ``lamb`` (see ``zoo.training.optim.adam``),
+    # ``stable-adamw`` (see ``zoo.training.optim.adam``), ``adagrad`` (Duchi et al. 2011,
     # Journal of Machine Learning Research 12), or the optimizer of a plugin
     name: str = "adamw"
     # the learning rate, which the schedule multiplies. In Adafactor, relative to the root mean

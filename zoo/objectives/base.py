@@ -307,7 +307,7 @@ class TrainingObjective(ABC):
         """Return the largest number of values per row, by the name of a tensor of ``values``.
 
         Only the tensors whose number of values differs from batch to batch are in it, including
-        ``positions``; by default none. See ``zoo.training.devices.static_shapes``.
+        ``positions``; by default none. See ``zoo.training.devices``.
         """
         return {}
 

@@ -19,8 +19,8 @@ from zoo.training.callbacks.checkpoints import CheckpointCallback
 from zoo.training.callbacks.logs import LoggingCallback
 from zoo.training.config.run_config import RunConfig
 from zoo.training.dataloader import BatchLoader
-from zoo.training.devices.deterministic import deterministic_algorithms
-from zoo.training.directory import set_aside, write_directory
+from zoo.training.devices import deterministic_algorithms
+from zoo.training.directory import locked, set_aside, write_directory
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import StopSignal, handle_signals
 from zoo.training.logging.jsonl import PERFORMANCE_FILE
@@ -29,7 +29,6 @@ from zoo.training.loss_module import LossModule
 from zoo.training.state.checkpoints import list_checkpoints, load_tensors, remove_partial
 from zoo.training.state.final_model import check_writable, model_file, was_stopped
 from zoo.training.state.location import resume_command
-from zoo.training.state.lock import locked
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.recovery import SavedCheckpoint, last_intact_checkpoint
 from zoo.training.state.run_manifest import ParentRecord, read_manifest

@@ -119,7 +119,7 @@ def _count_lines(run: Path) -> int:
 def _compare(uninterrupted: Path, resumed: Path) -> int:
     """Compare all files of two runs, and count the tensors of their last checkpoints."""
     from zoo.training.state.checkpoints import list_checkpoints
-    from zoo.training.state.equal_files import differing_files
+    from zoo.training.state.verify import differing_files
 
     _compare_logs(uninterrupted, resumed)
     step, checkpoint = list(list_checkpoints(uninterrupted).items())[-1]

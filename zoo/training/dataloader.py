@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from zoo.data.packing import EpochShuffle
 from zoo.data.rng import generator
 from zoo.objectives.base import Batch, Example, ExampleDataset, TrainingObjective
-from zoo.training.devices.transfer import DeviceTransfer, PendingBatches
+from zoo.training.devices import DeviceTransfer, PendingBatches
 
 Collate: TypeAlias = Callable[[Sequence[Example]], Batch]
 CollateWrapper: TypeAlias = Callable[[Collate, Sequence[Example]], Batch]

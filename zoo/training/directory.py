@@ -1,4 +1,4 @@
-"""The directory of a new run: its settings, its manifest and its initial weights."""
+"""The directory of a new run: its settings, manifest, initial weights, and lock."""
 
 import contextlib
 import logging
@@ -16,12 +16,12 @@ from zoo.errors import UsageError
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
+from zoo.io.locks import lock_at_once
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import RUNS, check_target
 from zoo.io.yaml import dump_yaml
 from zoo.training.distributed.context import DistContext
 from zoo.training.state.checkpoints import CheckpointMeta, save_checkpoint, settings_digest
-from zoo.training.state.lock import locked
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import MANIFEST, SETTINGS, ParentRecord, RunManifest
 from zoo.training.state.state_dict import saved_state_dict
@@ -30,6 +30,21 @@ from zoo.version import __version__
 if TYPE_CHECKING:
     from zoo.training.base import RunSetup
     from zoo.training.loss_module import LossModule
+
+
+NAME = ".lock"
+
+
+@contextlib.contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Hold the lock of a run's directory; the system releases it if the process dies."""
+    busy = UsageError(f"another process is at work in {run}", "let it end, or end it")
+    lock = lock_at_once(run / NAME, busy)
+    try:
+        yield
+    finally:
+        lock.release()
+
 
 LOG = logging.getLogger("zoo")
 

@@ -37,6 +37,7 @@ from zoo.training.continuation import (
 from zoo.training.directory import (
     as_json_values,
     check_set_aside,
+    locked,
     new_directory,
     run_files,
     run_manifest,
@@ -57,7 +58,6 @@ from zoo.training.state.location import (
     with_locations,
     with_recorded_names,
 )
-from zoo.training.state.lock import locked
 from zoo.training.state.recovery import last_intact_checkpoint
 from zoo.training.state.run_manifest import (
     MANIFEST,

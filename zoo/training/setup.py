@@ -25,13 +25,12 @@ from zoo.training.adapter import require_pretrained
 from zoo.training.base import RunSetup
 from zoo.training.config.schema import EpochsConfig, TrainConfig
 from zoo.training.dataloader import BatchLoader, Collate
-from zoo.training.devices.static_shapes import collate_static
+from zoo.training.devices import collate_static
 from zoo.training.distributed.context import DistContext
 from zoo.training.fit_model import adapt_model_config, check_memory
 from zoo.training.logging.selection import select_loggers
-from zoo.training.state.known_tokens import require_known_tokens
 from zoo.training.state.load_weights import missing_modules, missing_modules_error
-from zoo.training.state.pretrained import PretrainedInit
+from zoo.training.state.pretrained import PretrainedInit, require_known_tokens
 from zoo.training.state.run_manifest import RunManifest
 from zoo.weights.names import inside
 

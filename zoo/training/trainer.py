@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,17 +17,14 @@ from zoo.objectives.base import Batch, LossOutput
 from zoo.training.config.run_config import RunConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
-from zoo.training.distributed.parallelize import parallelize, set_requires_grad_sync
+from zoo.training.distributed.parallelize import full_tensor, parallelize, set_requires_grad_sync
 from zoo.training.graceful_shutdown import StopSignal
 from zoo.training.logging.aggregate import MetricSums, Predictions
 from zoo.training.loss_module import LossModule, require_terms
-from zoo.training.nonfinite import all_finite, find_nonfinite
 from zoo.training.optim.ema import EMA
 from zoo.training.optim.lr_scheduler import lr_multiplier
 from zoo.training.optim.optimizers import clip_grad_norm, optimizer_method
 from zoo.training.optim.param_groups import parameter_groups
-
-RecurrentState = dict[str, torch.Tensor]
 
 
 class Callback:
@@ -313,3 +310,51 @@ def computes_in_bfloat16(config: RunConfig, device_type: str) -> bool:
     if config.precision == "auto":
         return device_type == "cuda" and torch.cuda.is_bf16_supported()
     return config.precision == "bfloat16"
+
+
+def find_nonfinite(module: nn.Module, run: Callable[[], Any]) -> str:
+    """Return the name of the first weight, layer output or gradient that is not finite."""
+    for name, parameter in module.named_parameters():
+        if not _is_finite(parameter):
+            return f"the weights {name}"
+    nonfinite_outputs: list[str] = []
+
+    def check_output(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            if not nonfinite_outputs and not _is_finite(output):
+                nonfinite_outputs.append(f"the output of {name}")
+
+        return hook
+
+    submodules = [(name, child) for name, child in module.named_modules() if name]
+    handles = [child.register_forward_hook(check_output(name)) for name, child in submodules]
+    try:
+        with torch.no_grad():
+            run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    if nonfinite_outputs:
+        return nonfinite_outputs[0]
+    for name, parameter in module.named_parameters():
+        if parameter.grad is not None and not _is_finite(parameter.grad):
+            return f"the gradient of {name}"
+    return "the loss"
+
+
+def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
+    """Return whether all values of all tensors are finite; tensors may be DTensors."""
+    return all(map(_is_finite, tensors))
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return not value.is_floating_point() or bool(full_tensor(value.isfinite().all()))
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    return True
+
+
+RecurrentState = dict[str, torch.Tensor]

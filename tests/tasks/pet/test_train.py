@@ -27,7 +27,7 @@ from zoo.tasks.pet.soft_labels import FOLDER, TRAIN, write_soft_labels
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import read_config_file
 from zoo.training.config.schema import validate_config
-from zoo.training.state.equal_files import differing_files
+from zoo.training.state.verify import differing_files
 
 TEMPLATES, WORDS = ["{text} b {label} c.", "{label}: {text}"], {"yes": "a", "no": "j"}
 ROWS = [

@@ -10,6 +10,7 @@ from tests.training.runs import flip, run_training
 from zoo.io.digests.checks import Check
 from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.state.verify import (
+    differing_files,
     is_run,
     is_run_checkpoint,
     verify_run,
@@ -103,3 +104,21 @@ def test_a_log_without_its_end_is_named(run: Path) -> None:
     log = run / "metrics.jsonl"
     log.write_bytes(log.read_bytes()[:-1])
     assert "step-00000006" in {check.name for check in failures(verify_run(run))}
+
+
+MEASURED = ("performance.jsonl", "report.html")
+
+
+def test_every_other_file_is_compared(tmp_path: Path) -> None:
+    run, copy = run_training(tmp_path / "run", "gpt", max_steps=2), tmp_path / "copy"
+    shutil.copytree(run, copy)
+    assert differing_files(run, copy) == []
+    files = [path for path in copy.rglob("*") if path.is_file()]
+    names = {path.relative_to(copy).as_posix() for path in files}
+    changed = {name for name in names if not name.startswith("events.")} - {*MEASURED}
+    assert {"run.json", "config.yaml", "metrics.jsonl", "model/config.json"} < changed
+    for path in files:
+        path.write_bytes(path.read_bytes() + b"x")
+    (copy / "model" / "more.json").write_text("{}")
+    (copy / "final.json").unlink()
+    assert differing_files(run, copy) == sorted({*changed, "model/more.json"})

@@ -17,7 +17,7 @@ from zoo.objectives.base import Outputs
 from zoo.sentence_models.modules import SENTENCE_VECTOR
 from zoo.sentence_models.pooling import Pooling
 from zoo.training.config.finetune import FineTuneConfig
-from zoo.training.distributed.gather import gather_rows, process_count
+from zoo.training.distributed.parallelize import gather_rows, process_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,8 +8,7 @@ import msgspec
 from zoo.errors import UsageError
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
 from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
-from zoo.training.config.checks import check_run_numbers
-from zoo.training.config.schema import InitConfig
+from zoo.training.config.schema import InitConfig, check_run_numbers
 
 
 class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

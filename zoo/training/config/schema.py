@@ -12,8 +12,7 @@ from zoo.adapted_models.registry import require_packed_documents, with_adapter
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import SourceError, UsageError
 from zoo.families.recipe import OptimizerConfig, Recipe
-from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
-from zoo.training.config.checks import check_run_numbers
+from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.init_checkpoint import (
     config_differences,
     config_similarity,
@@ -33,6 +32,26 @@ from zoo.training.optim.optimizers import optimizer_method
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
+
+
+# Field -> least and largest value.
+_RANGES = {
+    "vocab_size": (1, MAX_NEW_VOCABULARY),
+    "logging_steps": (1, MAX_RUN_NUMBER),
+    "save_total_limit": (1, MAX_RUN_NUMBER),
+    "seed": (-(2**63), 2**64 - 1),
+}
+
+
+def check_run_numbers(config: Any, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """Check the numbers of a configuration."""
+    for name, (least, most) in {**_RANGES, **ranges}.items():
+        value = getattr(config, name)
+        if value is not None and not least <= value <= most:
+            raise ValueError(f"{name} is {value}, and {least:,} to {most:,} is accepted")
+    if config.ema_decay is not None and not 0 <= config.ema_decay < 1:
+        raise ValueError(f"ema_decay is {config.ema_decay}, which is not in [0, 1)")
+
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 # A run may change the fields whose names end so, also of a pretrained model.

@@ -1,10 +1,11 @@
-"""Wrapping of the model for its devices: activation checkpointing, FSDP, compilation and DDP."""
+"""Wrapping of the model for its devices: checkpointing, FSDP, DDP; gathering of rows."""
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, distributed, nn
 from torch.utils.checkpoint import checkpoint
 
 from zoo.nn.layers.layer_drop import run_skipped_blocks
@@ -67,3 +68,38 @@ def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return the full tensor of a possible DTensor; all processes must call it."""
     gather = getattr(tensor, "full_tensor", None)
     return tensor if gather is None else gather()
+
+
+class _GatherRows(torch.autograd.Function):
+    """Rows of all processes; the backward pass adds the gradients that all have of them."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        parts = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
+        distributed.all_gather(parts, rows)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].contiguous()
+        distributed.all_reduce(total)
+        return total.chunk(distributed.get_world_size())[distributed.get_rank()]
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """Return the rows of all processes in order of ranks, through which gradients flow.
+
+    If each process adds a part to a loss, the gradient of its own rows is the gradient of the sum.
+
+    Args:
+        rows: (rows, ...), with the same shape in all processes.
+    """
+    gathered: Tensor = _GatherRows.apply(rows.contiguous())  # type: ignore[no-untyped-call]
+    return gathered
+
+
+def process_count() -> int:
+    """Return the number of processes of the run, 1 without a process group."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 1
+    return distributed.get_world_size()

@@ -1,11 +1,14 @@
-"""What optimizers with Adam's running means share: their state, and the means of a step."""
+"""Optimizers with Adam's running means: what they share, LAMB and StableAdamW."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from zoo.overrides import override
 
 
 class Adam(torch.optim.Optimizer):
@@ -74,3 +77,59 @@ class Adam(torch.optim.Optimizer):
         if group["bias_correction"]:
             torch._foreach_div_(updates, [1 - beta1 ** step.item() for step in steps])
         return updates, roots
+
+
+class Lamb(Adam):
+    """LAMB with an optional bias correction.
+
+    A group with ``decayed=False`` is updated without a trust ratio.
+    """
+
+    # You et al. 2020, "Large Batch Optimization for Deep Learning: Training [...] in 76 minutes",
+    # arXiv:1904.00962, Algorithm 2, with phi(z) = z; torch has no LAMB. As in the code released
+    # with Lan et al. 2020 (arXiv:1909.11942, lamb_optimizer.py), parameters without weight decay
+    # are updated as by AdamW, and the trust ratio is 1 where the weights or the update are all
+    # zero.
+
+    @override
+    def update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        updates, _ = self.means(group, parameters)
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+        if group["decayed"]:
+            weight_norms = torch._foreach_norm(parameters)
+            update_norms = torch._foreach_norm(updates)
+            trust_ratios = []
+            for weight_norm, update_norm in zip(weight_norms, update_norms, strict=True):
+                are_positive = (weight_norm > 0) & (update_norm > 0)
+                trust_ratios.append(torch.where(are_positive, weight_norm / update_norm, 1.0))
+            torch._foreach_mul_(updates, trust_ratios)
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+
+class StableAdamW(Adam):
+    """StableAdamW.
+
+    The rate of a tensor, also of its weight decay, is divided by the root mean square of gradient /
+    max(root of the mean square, eps) if that is above 1.
+    """
+
+    # Wortsman et al. 2023, "Stable and low-precision training for large-scale vision-language
+    # models", arXiv:2304.13013, Algorithm 2; torch has no StableAdamW. A gradient that is larger
+    # than the root mean square of those before it would give too large an update, as at the spikes
+    # of a loss. Like Adafactor, it clips the update, so that gradients are not clipped.
+
+    @override
+    def update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        updates, roots = self.means(group, parameters)
+        torch._foreach_clamp_min_(roots, group["eps"])
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norms = torch._foreach_norm(torch._foreach_div(gradients, roots))
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+        clips = [
+            (norm / math.sqrt(parameter.numel())).clamp(min=1.0)
+            for norm, parameter in zip(norms, parameters, strict=True)
+        ]
+        torch._foreach_div_(updates, clips)
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"])

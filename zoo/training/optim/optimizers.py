@@ -123,7 +123,7 @@ class AdafactorMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown
 
 
 class LambMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """LAMB; see ``zoo.training.optim.lamb``."""
+    """LAMB; see ``zoo.training.optim.adam``."""
 
     name: ClassVar[str] = "lamb"
 
@@ -131,15 +131,15 @@ class LambMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fiel
     def make(
         self, groups: Sequence[dict[str, Any]], config: OptimizerConfig
     ) -> "torch.optim.Optimizer":
+        from zoo.training.optim.adam import Lamb
         from zoo.training.optim.eager import eager
-        from zoo.training.optim.lamb import Lamb
 
         correction = config.bias_correction
         return eager(Lamb)(groups, **_adam_settings(config), bias_correction=correction)
 
 
 class StableAdamWMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """StableAdamW; see ``zoo.training.optim.stable_adamw``."""
+    """StableAdamW; see ``zoo.training.optim.adam``."""
 
     name: ClassVar[str] = "stable-adamw"
 
@@ -147,8 +147,8 @@ class StableAdamWMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unkno
     def make(
         self, groups: Sequence[dict[str, Any]], config: OptimizerConfig
     ) -> "torch.optim.Optimizer":
+        from zoo.training.optim.adam import StableAdamW
         from zoo.training.optim.eager import eager
-        from zoo.training.optim.stable_adamw import StableAdamW
 
         correction = config.bias_correction
         return eager(StableAdamW)(groups, **_adam_settings(config), bias_correction=correction)

@@ -15,8 +15,14 @@ from zoo.training.logging.aggregate import MetricSums
 from zoo.training.loss_module import LossModule
 from zoo.training.optim.base import OptimizerMethod
 from zoo.training.optim.ema import EMA
-from zoo.training.state.checkpoints import OPTIMIZER, OPTIMIZER_SHARDS, SHARDS, Tensors
-from zoo.training.state.distributed import load_shards, shard_names
+from zoo.training.state.checkpoints import (
+    OPTIMIZER,
+    OPTIMIZER_SHARDS,
+    SHARDS,
+    Tensors,
+    load_shards,
+    shard_names,
+)
 from zoo.training.state.recovery import SavedCheckpoint
 
 SEPARATOR = ":"

@@ -1,4 +1,4 @@
-"""Checks of a run's directory and of its checkpoints."""
+"""Checks of a run's directory and of its checkpoints, and comparison of two directories."""
 
 import struct
 from functools import partial
@@ -7,13 +7,15 @@ from pathlib import Path
 from zoo.errors import VerificationError
 from zoo.io.crc32c import crc32c, masked
 from zoo.io.digests.checks import Check, run_check
-from zoo.io.digests.files import check_files
+from zoo.io.digests.files import check_files, hash_folder
 from zoo.io.files import open_regular
 from zoo.training.config.overrides import read_config_file
 from zoo.training.config.run_config import config_type
 from zoo.training.config.schema import validate_config
 from zoo.training.logging.jsonl import METRICS_FILE, PERFORMANCE_FILE, read_jsonl
+from zoo.training.logging.report import REPORT
 from zoo.training.logging.tensorboard import PREFIX
+from zoo.training.logging.tensorboard import PREFIX as EVENTS_PREFIX
 from zoo.training.state import recovery
 from zoo.training.state.checkpoints import CHECKPOINTS, STATE, list_checkpoints
 from zoo.training.state.final_model import require_final
@@ -118,3 +120,27 @@ def _check_model(path: Path) -> str:
     detail = check_digests(path)
     require_final(path)
     return detail
+
+
+# Files that hold measured times and memory.
+MEASURED_FILES = (PERFORMANCE_FILE, REPORT)
+
+
+def differing_files(run: Path, other: Path) -> list[str]:
+    """Return the names of files that differ in a byte, or that only one of two directories has.
+
+    Files that hold times are not compared: ``performance.jsonl``, the report that draws it, and the
+    events for TensorBoard, of which each process writes a file.
+    """
+    digests = hash_folder(run)
+    other_digests = hash_folder(other)
+    names = list[str]()
+    for name in sorted({*digests, *other_digests}):
+        is_equal = digests.get(name) == other_digests.get(name)
+        if not is_equal and not _holds_times(Path(name)):
+            names.append(name)
+    return names
+
+
+def _holds_times(file: Path) -> bool:
+    return file.name in MEASURED_FILES or file.name.startswith(EVENTS_PREFIX)

@@ -9,7 +9,7 @@ from tests.training.cases import cases, dry
 from tests.training.runs import small
 from zoo.data.rng import generator
 from zoo.objectives.losses.cross_entropy import IGNORED
-from zoo.training.devices.static_shapes import collate_static
+from zoo.training.devices import collate_static
 from zoo.training.setup import pretrain_setup
 
 pytestmark = pytest.mark.usefixtures("shared_home")

@@ -1,11 +1,15 @@
-"""Copies of batches to the device, which overlap with the computation of the step before."""
+"""Batches on a device: copies that overlap with a step, one shape, deterministic kernels."""
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch.nn import functional as F
 
-from zoo.objectives.base import Batch
+from zoo.objectives.base import Batch, Example, Objective
+from zoo.objectives.losses.cross_entropy import IGNORED
 
 
 @dataclass(frozen=True)
@@ -51,3 +55,38 @@ class DeviceTransfer:
                 for tensor in batch.tensors.values():
                     tensor.record_stream(stream)  # Memory is reused only after its use there.
         return pending.batches
+
+
+@contextlib.contextmanager
+def deterministic_algorithms(enabled: bool) -> Iterator[None]:
+    """Use deterministic kernels on CUDA, where the faster ones add in an order that varies."""
+    if not enabled:  # Setting it, even to the same value, imports the compiler.
+        yield
+        return
+    # cuBLAS reads it when it is first used; see torch.use_deterministic_algorithms.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    was_enabled = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was_enabled)
+
+
+def collate_static(objective: Objective, examples: Sequence[Example]) -> Batch:
+    """Collate examples into a batch whose shapes only depend on their number and length.
+
+    Rows have different numbers of predicted tokens. Their positions and labels are padded to the
+    largest number that rows can have: with position 0, and with labels that count for no loss and
+    no metric.
+    """
+    batch = objective.collate(examples)
+    tensors = dict(batch.tensors)
+    for name, most in objective.max_values(batch).items():
+        values = batch.tensors[name]
+        size = batch.rows * most
+        padding = size - len(values)
+        assert padding >= 0, f"{name} has {len(values)} values, more than the {size} of full rows"
+        fill = IGNORED if name.endswith("labels") else 0
+        tensors[name] = F.pad(values, (0, padding), value=fill)
+    return replace(batch, tensors=tensors)

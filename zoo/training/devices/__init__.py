@@ -1,1 +1,0 @@
-"""Kernels, shapes and copies of batches on the device of a run."""

@@ -96,6 +96,17 @@ class Model2Vec(Family):
         return {"normalize": pooling.normalizes, "max_length": pooling.max_tokens}
 
     @override
+    def library_example(self, repository: str, texts: str) -> tuple[str, tuple[str, ...]]:
+        lines = (
+            "from model2vec import StaticModel",
+            "",
+            f'model = StaticModel.from_pretrained("{repository}")',
+            f"embeddings = model.encode({texts})",
+            "print(embeddings)",
+        )
+        return "model2vec", lines
+
+    @override
     def to_hub(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         hub = super().to_hub(config, extra)
         return {key: value for key, value in hub.items() if key not in _UNWRITTEN}

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,9 @@ def test_static_embeddings_are_encoded(hub_checkpoint: Make, tmp_path: Path) -> 
         converted(teacher(hub_checkpoint), tmp_path / "model"), "static", tmp_path / "e"
     )
     programs = snippets(folder)
-    assert list(programs) == ["zoo", "sentence-transformers"]
-    assert_equal(in_process(programs["sentence-transformers"])[0]["embeddings"], folder)
+    assert list(programs) == ["zoo", "sentence-transformers", "model2vec"]
+    for program in ("sentence-transformers", "model2vec"):
+        assert_equal(in_process(programs[program])[0]["embeddings"], folder)
 
 
 @pytest.mark.parametrize("name", ["mean, normalized", "last token", "prompts", "cut"])
@@ -143,6 +145,66 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return node_folder(tmp_path_factory, "node-llama-cpp")
 
 
+# Options of llama.cpp's programs (common/arg.cpp) that take a value -> their keys in this file.
+LLAMA_OPTIONS = {
+    "--hf-repo": "repository",
+    "--hf-file": "file",
+    "--embd-normalize": "normalize",
+    "--temp": "temperature",
+    "-n": "tokens",
+    "-p": "prompt",
+}
+EMBEDDING = """
+import {{ getLlama }} from "node-llama-cpp";
+const llama = await getLlama();
+const model = await llama.loadModel({{ modelPath: {file} }});
+const context = await model.createEmbeddingContext();
+const {{ vector }} = await context.getEmbeddingFor({prompt});
+console.log([...vector]);
+"""
+COMPLETION = """
+import {{ getLlama, LlamaCompletion }} from "node-llama-cpp";
+const llama = await getLlama();
+const model = await llama.loadModel({{ modelPath: {file} }});
+const context = await model.createContext();
+const completion = new LlamaCompletion({{ contextSequence: context.getSequence() }});
+const options = {{ maxTokens: {tokens}, temperature: {temperature} }};
+console.log(await completion.generateCompletion({prompt}, options));
+"""
+
+
+def commands_of_llama(folder: Path) -> list[tuple[str, dict[str, str]]]:
+    """Return each command of the card for llama.cpp: its program, and the values of its options."""
+    commands = []
+    for line in snippets(folder)["llama.cpp"].splitlines():
+        program, *words = shlex.split(line.removeprefix("$ "))
+        if "-no-cnv" in words:
+            words.remove("-no-cnv")
+        pairs = zip(words[::2], words[1::2], strict=True)
+        values = {LLAMA_OPTIONS[name]: value for name, value in pairs}
+        assert (values["repository"], values["file"]) == (str(folder), "model.gguf")
+        commands.append((program, values))
+    return commands
+
+
+def run_commands_of_llama(folder: Path, llama: Path, program: str, code: str) -> list[Any]:
+    """Return what node-llama-cpp computes for the options of the card's commands.
+
+    The programs of llama.cpp are not on package registries; node-llama-cpp is built from the same
+    release, and gets what the commands say.
+    """
+    results = []
+    for name, values in commands_of_llama(folder):
+        assert name == program
+        texts = {"file": f"{folder}/model.gguf", "prompt": values["prompt"]}
+        quoted = {key: json.dumps(value) for key, value in texts.items()}
+        (result,) = run_node(code.format(**{**values, **quoted}), llama)
+        if values.get("normalize") == "2":  # Divided by the Euclidean norm; -1 leaves a vector.
+            result = (np.array(result) / np.linalg.norm(result)).tolist()
+        results.append(result)
+    return results
+
+
 def in_llama(folder: Path, llama: Path) -> list[Any]:
     """Return what the snippet of a GGUF file logs."""
     code = snippets(folder)["node-llama-cpp"]
@@ -164,6 +226,8 @@ def test_llama_computes_embeddings(
     logged = in_llama(folder, llama)
     # GELU is a table in half precision, and vectors that are not normalized are longer than 1.
     np.testing.assert_allclose(logged, zoo_embeddings(folder), rtol=1e-2, atol=5e-3)
+    computed = run_commands_of_llama(folder, llama, "llama-embedding", EMBEDDING)
+    np.testing.assert_allclose(computed, zoo_embeddings(folder), rtol=1e-2, atol=5e-3)
 
 
 @pytest.mark.long
@@ -173,4 +237,6 @@ def test_llama_continues_a_text(
     monkeypatch.setenv("NODE_PATH", str(llama / "node_modules"))
     checkpoint = small("GPT2LMHeadModel", bos_token_id=0, eos_token_id=0)
     folder = export(checkpoint, "gguf", tmp_path / "export")
-    assert in_llama(folder, llama) == [generated(checkpoint.path, "generate", "A text.")]
+    expected = [generated(checkpoint.path, "generate", "A text.")]
+    assert in_llama(folder, llama) == expected
+    assert run_commands_of_llama(folder, llama, "llama-completion", COMPLETION) == expected

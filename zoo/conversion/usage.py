@@ -95,10 +95,20 @@ def usage(model: UsedModel) -> Iterator[str]:
             snippets.append(Snippet("sentence-transformers", "python", cross_encoder()))
         else:
             snippets.append(Snippet("transformers", "python", _transformers(model)))
+        snippets += library_snippets(model.family)
     snippets.append(Snippet("zoo", "console", zoo_snippet(model)))
     yield ""
     yield "## Usage"
     yield from snippet_lines(snippets)
+
+
+def library_snippets(family: Family) -> list[Snippet]:
+    """Return the snippet of the library that a family comes from, if it has one."""
+    example = family.library_example(REPO, code_list(TEXTS))
+    if example is None:
+        return []
+    library, lines = example
+    return [Snippet(library, "python", list(lines))]
 
 
 def embedding_sizes(training: Mapping[str, Any] | None) -> tuple[int, ...]:

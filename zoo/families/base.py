@@ -318,6 +318,19 @@ class Family(ABC):
         """Return the keys of ``config.json`` that repeat settings of a sentence encoder, if any."""
         return {}
 
+    def library_example(self, repository: str, texts: str) -> tuple[str, tuple[str, ...]] | None:
+        """Return a program for the library that the family comes from, for model cards.
+
+        Args:
+            repository: name of the model's repository on the Hub.
+            texts: a list of texts, as Python.
+
+        Returns:
+            name of the library, and lines of Python that print the model's results of the texts;
+            ``None``, the default, for a family without a library of its own.
+        """
+        return None
+
     def to_hub(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Translate a configuration to the Hub's keys, ``model_type`` included.
 

@@ -1,5 +1,6 @@
 """Snippets of model cards: how llama.cpp runs a model."""
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,30 @@ if TYPE_CHECKING:
 
 
 def gguf_snippets(checkpoint: "Checkpoint") -> Iterator[Snippet]:
-    """Yield the snippet of an encoder or a language model; none for a classifier."""
+    """Yield the snippets of an encoder or a language model; none for a classifier."""
     if checkpoint.head.has_labels:
         return
+    yield Snippet("llama.cpp", "console", _commands(checkpoint))
+    yield Snippet("node-llama-cpp", "js", _javascript(checkpoint))
+
+
+def _commands(checkpoint: "Checkpoint") -> list[str]:
+    """Return the commands of llama.cpp."""
+    words = ["--hf-repo", PLACEHOLDER, "--hf-file", FILE]
+    if checkpoint.head.has_cache:
+        words = ["llama-completion", *words, "-no-cnv", "--temp", "0", "-n", "20", "-p", TEXTS[0]]
+        return [f"$ {shlex.join(words)}"]
+    pooling = checkpoint.model.pooling or Pooling()
+    # 2 is the length of vectors that is 1; -1 leaves them as they are.
+    length = "2" if pooling.normalize else "-1"
+    lines = []
+    for text in example_texts(pooling):
+        command = ["llama-embedding", *words, "--embd-normalize", length, "-p", text]
+        lines.append(f"$ {shlex.join(command)}")
+    return lines
+
+
+def _javascript(checkpoint: "Checkpoint") -> list[str]:
     imports = "getLlama, resolveModelFile"
     if checkpoint.head.has_cache:
         imports = "getLlama, LlamaCompletion, resolveModelFile"
@@ -48,4 +70,4 @@ def gguf_snippets(checkpoint: "Checkpoint") -> Iterator[Snippet]:
             *result,
             "}",
         ]
-    yield Snippet("node-llama-cpp", "js", lines)
+    return lines

@@ -86,6 +86,8 @@ class Static(ExportTarget):
 
     @override
     def snippets(self, checkpoint: "Checkpoint") -> "Iterator[Snippet]":
+        from zoo.conversion.usage import library_snippets
         from zoo.exporting.snippets import sentence_transformers_snippet
 
         yield sentence_transformers_snippet(checkpoint)
+        yield from library_snippets(checkpoint.family)

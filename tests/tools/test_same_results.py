@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from tools.same_results.collecting import CHECKS, PARTS
 from tools.same_results.comparing import compare
 from tools.same_results.environment import Environment
 from tools.same_results.names import LISTS
+from tools.same_results.parts.resumed import cut, names_of_runs
 from tools.same_results.records import (
     Cleaner,
     key_paths,
@@ -159,6 +161,31 @@ def test_a_log_is_recorded_without_times(tmp_path: Path) -> None:
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     changed = log_record(tmp_path)
     assert changed["losses"] == record["losses"] and changed["log"] != record["log"]
+
+
+def test_a_run_is_cut_after_its_first_checkpoint(tmp_path: Path) -> None:
+    """What was written before it, such as targets of a teacher, stays."""
+    run = tmp_path / "run"
+    files = [
+        "targets/train.jsonl",
+        "first/run.json",
+        "first/metrics.jsonl",
+        "first/checkpoints/step-00000002/state.json",
+        "first/checkpoints/step-00000004/state.json",
+        "first/model/config.json",
+        "second/metrics.jsonl",
+        "model/config.json",
+    ]
+    for seconds, name in enumerate(files):
+        file = run / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text('{"kind": "distill"}')
+        os.utime(file, (seconds, seconds))
+    (run / "stages.json").write_text('{"stages": ["first", "second"]}')
+    assert list(names_of_runs(tmp_path, ["*"])) == ["run"]
+    assert cut(run) == "distill"
+    left = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+    assert left == {"stages.json", *files[:4]}
 
 
 def test_differences_are_printed_and_counted(capsys: pytest.CaptureFixture[str]) -> None:

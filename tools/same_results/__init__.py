@@ -36,6 +36,8 @@ under ``resumed``, as the old record has it. ``--only resumed`` does nothing els
 
 Nothing differs from run to run of one commit on one machine: commands have one thread, times and
 names of temporary directories are left out. Records of machines with other instructions, or of
-other versions of torch, differ in rounding; ``compare`` says so. The record of a commit is in
-``tests/results/same-results.json``.
+other versions of torch, differ in rounding; ``compare`` says so. The record of the commit that it
+names is in ``tests/results/same-results.json``, written by
+
+    python -m tools.same_results collect .venv/bin/python tests/results/same-results.json --jobs 2
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tools.same_results
-from tools.same_results.collecting import PARTS, RESUMED, collect
+from tools.same_results.collecting import PARTS, RESUMED, collect, installed_commit
 from tools.same_results.comparing import compare, read
 from tools.same_results.environment import CommandError
 from tools.same_results.records import refusals
@@ -36,6 +36,13 @@ def main() -> int:
     if options.command == "compare":
         old, new = map(read, options.files)
         return min(compare(old, new, options.only), 1)
+    if options.only and options.output.exists():
+        stored_commit = read(options.output)["commit"]
+        commit = installed_commit(options.python)
+        if stored_commit != commit:
+            raise SystemExit(
+                f"same_results: {options.output} is of commit {stored_commit}, not {commit}"
+            )
     names = [name for name in options.only or PARTS if name != RESUMED]
     try:
         record = collect(

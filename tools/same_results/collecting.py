@@ -76,6 +76,12 @@ def commit_of(source: Path) -> str:
     return done.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
+def installed_commit(python: str) -> str:
+    """Return the commit of the project that an interpreter has installed."""
+    with Environment(python) as env:
+        return commit_of(Path(facts_of(env)["file"]).parents[1])
+
+
 def collect_part(context: Context, name: str, part: Callable[[Context], Results]) -> dict[str, Any]:
     """Return the results of a part."""
     results: dict[str, Any] = {}

@@ -96,7 +96,8 @@ def pretrained(context: Context, method: str) -> Results:
     init = ("pretrain", "--init-from", context.model("gpt"), "--adapter", method)
     data = ("--train", context.files["texts"])
     small = small_settings(without="vocab_size")
-    yield key, context.trained(run, *init, *data, *small, *EVERY_STEP, *SHORT)
+    words = (*init, *data, *small, *EVERY_STEP, *SHORT, "--keep-optimizer")
+    yield key, context.trained(run, *words)
 
 
 def extracted(context: Context) -> Results:

@@ -186,6 +186,8 @@ def losses(context: Context) -> Results:
             head = "objective_weight: 0.5\n"
             if data == SENTENCES:  # They have no other loss.
                 head = "objective_weight: 0.0\ninit_layers: embeddings\ndata: sentences\n"
+            if data == ALIGNED:  # The student has other tokens, and begins with new weights.
+                head += "init_layers: null\n"
             recipe.write_text(f"{head}terms:\n  term: {{{values}}}\n")
             run = recipe.with_suffix("")
             words = ("distill", *data_options(context, data), "--recipe", recipe, "--no-score")

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tools.same_results.context import Context, Results
@@ -13,9 +13,9 @@ HOME = "home"
 RUNS = ("pretrained/*", "finetuned/*", "adapters/*", "embeddings/*/*", "distilled/*")
 
 
-def names_of_runs(runs: Path) -> Iterator[str]:
+def names_of_runs(runs: Path, patterns: Sequence[str] = RUNS) -> Iterator[str]:
     """Yield the names of the runs below a directory that can be cut after a checkpoint."""
-    for pattern in RUNS:
+    for pattern in patterns:
         for run in sorted(runs.glob(pattern)):
             first_run = first_stage(run)
             if first_run is None:
@@ -53,18 +53,24 @@ def collect(context: Context, runs: Path) -> Results:
         yield name, context.attempt(*words) or run_record(run, context.clean)
 
 
+def last_change(folder: Path) -> float:
+    """Return when the last file of a directory was written; copies keep this time."""
+    return max(path.stat().st_mtime for path in folder.rglob("*") if path.is_file())
+
+
 def cut(run: Path) -> str:
     """Remove what a run wrote after its first checkpoint; return the command that resumes it."""
     first_run = first_stage(run)
     assert first_run is not None
+    checkpoints = sorted((first_run / "checkpoints").iterdir())
+    cut_time = last_change(checkpoints[0])
     for path in run.iterdir():
         if run == first_run:
             break
         if path.is_symlink():
             path.unlink()
-        elif path.is_dir() and path != first_run:
+        elif path.is_dir() and path != first_run and last_change(path) > cut_time:
             shutil.rmtree(path)
-    checkpoints = sorted((first_run / "checkpoints").iterdir())
     for checkpoint in checkpoints[1:]:
         shutil.rmtree(checkpoint)
     shutil.rmtree(first_run / "model")

@@ -13,11 +13,11 @@ from zoo.plugins import get_family
 
 LONG = pytest.mark.long
 CASES = [  # family, task, method, and whether FSDP is used
-    # tests/training/test_distributed.py has runs with FSDP
-    pytest.param("gpt", "causal-lm", "lora", True, marks=LONG),
+    # tests/training/test_distributed.py has runs without adapters
+    ("gpt", "causal-lm", "lora", True),
     pytest.param("gpt", "causal-lm", "prompt", False, marks=LONG),
     pytest.param("t5", "seq2seq", "ia3", True, marks=LONG),
-    ("bart", "seq2seq", "prefix", False),
+    pytest.param("bart", "seq2seq", "prefix", False, marks=LONG),
     pytest.param("albert", CLASSIFICATION, "houlsby", True, marks=LONG),
     pytest.param("albert", CLASSIFICATION, "parallel", False, marks=LONG),
     pytest.param("elmo", CLASSIFICATION, "lora", True, marks=LONG),

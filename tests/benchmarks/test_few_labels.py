@@ -23,6 +23,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_table_of_both_sides_is_printed(
     pretrained: Pretrained, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from benchmarks import search
 
 
+@pytest.mark.long
 def test_both_sides_have_the_same_results(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -385,6 +385,7 @@ def test_dropout_of_classifiers_alone_may_change_the_outputs() -> None:
         noisy.check_dropout("none")
 
 
+@pytest.mark.long
 def test_a_recipe_that_learns_nothing_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,7 @@ def test_the_length_of_a_pair(hub_checkpoint: Make, sentence: int | None, tokeni
         assert_same([row["score"] for row in ours.classify(pairs)], expected)
 
 
+@pytest.mark.by_default("6-None-8-min", "6-20-8-fixed", "20-12-8-None")
 @holds("the longest query or document")
 @pytest.mark.parametrize("expansion", [None, "fixed", "min"])
 @pytest.mark.parametrize(("own", "sentence", "tokenizer"), [(20, 12, 8), (6, 20, 8), (6, None, 8)])
@@ -389,6 +390,7 @@ GENERATION = ("bos_token_id", "eos_token_id", "forced_bos_token_id", "num_beams"
 OLDER = {"num_beams": 2, "max_length": 9, "eos_token_id": 5, "bos_token_id": 6}
 
 
+@pytest.mark.by_default("config0", "config1", "config5", "config7")
 @holds(
     "settings of generation, such as `bos_token_id`, `eos_token_id` and `max_length`",
     "the first token of a target",

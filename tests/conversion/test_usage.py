@@ -71,6 +71,7 @@ def test_of_a_sentence_encoder(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert_all_print(found, ["sentence-transformers", "zoo"])
 
 
+@pytest.mark.long
 def test_of_models_that_generate(source: MakeSource, seq2seq_path: Path, tmp_path: Path) -> None:
     assert_all_print(snippets(source(), tmp_path), ["transformers", "zoo"])
     (tmp_path / "other").mkdir()

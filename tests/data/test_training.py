@@ -10,11 +10,12 @@ import transformers
 from tokenizers import Tokenizer
 
 from tests.data.making import paragraphs, trained
+from tests.families.every import every_family
 from tests.tokenizers.texts import prose, torture
 from zoo.data.encoding import DocumentTokenizer
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.families.base import Family
-from zoo.plugins import all_families, get_family
+from zoo.plugins import get_family
 from zoo.tokenizers import SourceFiles, hub_tokenizer_files
 from zoo.tokenizers.train import train
 from zoo.tokenizers.wordpiece import DEFAULTS
@@ -75,26 +76,25 @@ def test_the_files_themselves_are_read_with_equal_ids(
             assert ours.encode(text).ids == peer(text)["input_ids"], text
 
 
-def test_every_family_can_have_one_of_the_size_that_is_asked_for() -> None:
-    for family in all_families().values():
-        for kind in family.new_tokenizers:
-            definition = trained(family.name, kind=kind, size=777)
-            tokenizer = Tokenizer.from_buffer(definition.json)
-            new = family.new_tokenizers[kind]
-            assert tokenizer.get_vocab_size() == 777
-            assert [tokenizer.id_to_token(k) for k in range(len(new.first))] == list(new.first)
-            last = [*new.last, *(f"<extra_id_{k}>" for k in reversed(range(new.sentinels)))]
-            ids = [tokenizer.token_to_id(token) for token in last]
-            assert ids == list(range(777 - len(last), 777))
-            special = {
-                t.content for t in tokenizer.get_added_tokens_decoder().values() if t.special
-            }
-            if kind != "words":
-                added = {*new.first, *last}
-                # a mask may be a token of the objective alone
-                roles = {t for role, t in family.special_tokens.items() if role != "mask"} & added
-                sentinels = {token for token in last if token.startswith("<extra_id_")}
-                assert roles | sentinels <= special <= added
+@pytest.mark.parametrize("name", every_family())
+def test_every_family_can_have_one_of_the_size_that_is_asked_for(name: str) -> None:
+    family = get_family(name)
+    for kind in family.new_tokenizers:
+        definition = trained(family.name, kind=kind, size=777)
+        tokenizer = Tokenizer.from_buffer(definition.json)
+        new = family.new_tokenizers[kind]
+        assert tokenizer.get_vocab_size() == 777
+        assert [tokenizer.id_to_token(k) for k in range(len(new.first))] == list(new.first)
+        last = [*new.last, *(f"<extra_id_{k}>" for k in reversed(range(new.sentinels)))]
+        ids = [tokenizer.token_to_id(token) for token in last]
+        assert ids == list(range(777 - len(last), 777))
+        special = {t.content for t in tokenizer.get_added_tokens_decoder().values() if t.special}
+        if kind != "words":
+            added = {*new.first, *last}
+            # a mask may be a token of the objective alone
+            roles = {t for role, t in family.special_tokens.items() if role != "mask"} & added
+            sentinels = {token for token in last if token.startswith("<extra_id_")}
+            assert roles | sentinels <= special <= added
 
 
 def test_sentinels_are_those_of_the_published_models() -> None:

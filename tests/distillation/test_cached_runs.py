@@ -244,6 +244,7 @@ def test_runs_to_which_a_cache_does_not_apply(
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.long
 def test_two_teachers_have_a_cache_each(text: Path, tmp_path: Path, passes: list[int]) -> None:
     """Cold and warm runs have the losses of a run without; of few logits, there is no mean."""
     few, cache = {"max_steps": 3, "eval_steps": 3, "save_steps": 3}, tmp_path / "cache"

@@ -76,6 +76,7 @@ def test_a_new_student_has_the_vocabulary_of_a_teacher_of_another_family(tmp_pat
     assert set(result) == {"masked-lm", "kl", "cosine"}
 
 
+@pytest.mark.long
 def test_a_recurrent_classifier_learns_from_a_transformer(tmp_path: Path) -> None:
     """Tang et al. 2019, arXiv:1903.12136, section 3: the mean squared error of the logits."""
     task, file = "text-classification", labelled(tmp_path / "t.jsonl")

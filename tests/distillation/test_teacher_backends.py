@@ -64,6 +64,7 @@ def test_losses_are_those_of_torch(graph: Path, tmp_path: Path) -> None:
     assert_same_losses(*runs)
 
 
+@pytest.mark.long
 def test_a_classifier_is_exported_on_first_use_and_cached(tmp_path: Path) -> None:
     file = labelled(tmp_path / "table.jsonl")
     finetune(tmp_path / "t", finetune_settings(pretrained("bert"), file, max_steps=2))

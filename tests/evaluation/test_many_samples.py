@@ -110,6 +110,7 @@ def squad_file(path: Path, articles: int, text: str) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_questions_are_dropped_after_their_predictions(small: Small, tmp_path: Path) -> None:
     model, _ = small("BertForQuestionAnswering")
     data = squad_file(tmp_path / "t.json", 30, next(lines(1)))

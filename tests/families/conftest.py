@@ -25,6 +25,16 @@ OF_BACKBONES = (
     "test_row_of_padding",
     "test_state_dict_round_trip",
 )
+# Properties of a family's rules and of its output layer, which one head for labels shows.
+OF_HEADS = (
+    "test_constants",
+    "test_decoder_start",
+    "test_generation",
+    "test_gradients_reach_every_parameter",
+    "test_output_shapes",
+    "test_ties",
+    "test_unequal_sizes",
+)
 KITS = REPRESENTATIVES.values()
 WITH_ALL_HEADS = ("TestBert", "TestElmo", "TestGpt2", "TestT5")
 # families with objectives of their own, next to the representatives
@@ -34,6 +44,14 @@ TRAINED_HERE = ("TestModernBert",)
 # Tests of training show that runs resume exactly, and tests/conformance/test_objective_checks.py
 # that labels do not leak, with all objectives but those that a single family brings.
 OWN_OBJECTIVE = ("TestElmo",)
+KITS_THAT_TRAIN = {
+    "test_label_leaks": OWN_OBJECTIVE,
+    "test_loss_decreases": TRAINED_HERE,
+    "test_objectives_train": (*KITS, *WITH_OBJECTIVES),
+    "test_resume": (*OWN_OBJECTIVE, "TestGpt2"),
+}
+# Rates reach every module of an encoder, of a decoder, and of both with one configuration.
+WITH_RATES = ("TestBert", "TestGpt2", "TestT5")
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -84,6 +102,8 @@ def _repeats(name: str, kit: str | None, params: dict[str, Any]) -> bool:
         return False
     if name in OF_BACKBONES and head in OTHER_LABELS:
         return kit not in WITH_ALL_HEADS
+    if name in OF_HEADS and head in OTHER_LABELS:
+        return kit not in KITS
     if name in OF_BACKBONES and head == "sequence-classification":
         return kit not in KITS
     if name == "test_half_precision_round_trip" and kit not in KITS:
@@ -91,13 +111,11 @@ def _repeats(name: str, kit: str | None, params: dict[str, Any]) -> bool:
         return bool(params["tie"]) or params["dtype"] != "bfloat16"
     if name == "test_dropout_rates":
         # this head has the backbone's dropout and one of its own; heads for words have none
-        return kit not in KITS or head != "sequence-classification"
-    if name == "test_objectives_train":
-        return kit not in KITS and kit not in WITH_OBJECTIVES
-    if name == "test_loss_decreases":
-        return kit not in TRAINED_HERE
-    if name in ("test_label_leaks", "test_resume"):
-        return kit not in OWN_OBJECTIVE
+        return kit not in WITH_RATES or head != "sequence-classification"
+    if name == "test_keys_change_the_outputs":
+        return head in OTHER_LABELS
+    if name in KITS_THAT_TRAIN:
+        return kit not in KITS_THAT_TRAIN[name]
     # Tests of tasks train an encoder, an encoder-decoder, a decoder and ELMo; that each head has
     # the outputs and gradients of the reference is shown by other tests.
     return name == "test_fine_tuning"

@@ -118,6 +118,7 @@ def test_settings_of_umt5_equal_the_reference(changes: dict[str, Any]) -> None:
     assert_equal_to_reference(config, "seq2seq-lm")
 
 
+@pytest.mark.by_default("none", "seq2seq-lm", "encoder")
 @pytest.mark.parametrize("head", HEADS)
 def test_a_padded_text_of_full_length_equals_the_reference(head: str) -> None:
     config = replace(SMALL, num_layers=2)

@@ -30,6 +30,7 @@ TOKENS = "token-classification"
 TASKS = {"Sequence": "text-classification", "Token": TOKENS}
 
 
+@pytest.mark.by_default("pairs")
 @pytest.mark.parametrize("pair", [False, True], ids=["texts", "pairs"])
 def test_classification(pretrained: Pretrained, tmp_path: Path, pair: bool) -> None:
     names = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}

@@ -85,6 +85,7 @@ def test_broken_family_does_not_hide_others(tmp_path: Path, method: str) -> None
     assert "zoo-mine 1.2" in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.by_default("families", "plugins")
 @pytest.mark.parametrize("command", ["families", "models", "plugins", "doctor"])
 def test_output_of_a_plugin_does_not_break_json(tmp_path: Path, command: str) -> None:
     noise = "import sys\nprint('hello')\nsys.stdout.write('there\\n')\n"

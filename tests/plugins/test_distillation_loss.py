@@ -137,6 +137,7 @@ def test_a_run_resumes_exactly_and_records_the_setting(
     assert config["distillation"]["terms"] == {"careful": expected}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("site")
 def test_a_cache_has_the_same_results(tree: dict[str, Any], tmp_path: Path) -> None:
     cached = {"distillation": {"cache_teacher": str(tmp_path / "cache")}}

@@ -138,6 +138,7 @@ def test_directory_is_built_and_its_family_used(environment: Environment, tmp_pa
     assert plugin["provides"] == {"families": ["mine"]} and plugin["health"] == "ok"
 
 
+@pytest.mark.long
 def test_printed_next_step_installs_the_directory(environment: Environment) -> None:
     """A bare name would be that of a stranger's package in the index."""
     done = environment.zoo("new", "mine", "-o", "my mine")

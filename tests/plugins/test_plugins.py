@@ -160,6 +160,7 @@ def test_broken_plugin_does_not_affect_other_commands(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.by_default("entries0")
 @pytest.mark.parametrize("entries", [("twin", "twin"), ("one", "two")])
 def test_a_name_of_two_distributions_is_left_out_and_an_error_if_used(
     tmp_path: Path, entries: tuple[str, str]
@@ -180,6 +181,7 @@ def test_a_name_of_two_distributions_is_left_out_and_an_error_if_used(
         assert "uninstall" in ended.stderr
 
 
+@pytest.mark.by_default("bert")
 @pytest.mark.parametrize("entry", ["bert", "thief"])
 def test_built_in_families_precede_others(tmp_path: Path, entry: str) -> None:
     source = HEALTHY.format(name="bert").replace('("bert",)', '("stolen",)')
@@ -278,6 +280,7 @@ def test_a_family_and_its_default_checkpoint_may_have_one_name(
         assert done.returncode == 2 and "no model is called 'mine'" in done.stderr
 
 
+@pytest.mark.by_default("mine: {family: bert, repo: a/b, sixe: tiny}\\n")
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
@@ -305,6 +308,7 @@ def test_broken_registry_of_a_plugin_is_one_warning(
     assert zoo(tmp_path, "models", ZOO_STRICT_PLUGINS="1").returncode == 5
 
 
+@pytest.mark.by_default("7")
 @pytest.mark.parametrize("value", ["7", "[object()]", "[None]"])
 def test_hook_with_invalid_return_value_is_reported(tmp_path: Path, value: str) -> None:
     source = f"{HOOKIMPL}@hookimpl\ndef zoo_families():\n    return {value}\n"
@@ -345,6 +349,7 @@ def zoo_loggers():
 """
 
 
+@pytest.mark.by_default("source0", "source1", "source2", "source5")
 @pytest.mark.parametrize(
     ("source", "message"),
     [

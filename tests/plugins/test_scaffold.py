@@ -153,6 +153,7 @@ def test_a_project_without_a_family_passes_its_checks_and_tests(part: Project) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_project_without_a_family_is_used_by_the_commands(tmp_path: Path) -> None:
     objective, task, target = (Project(tmp_path / k, k) for k in ("objective", "task", "target"))
     options = ("--device", "cpu", "-o", "run")
@@ -190,6 +191,7 @@ def test_a_built_in_name_is_refused(kind: str, name: str, tmp_path: Path) -> Non
     assert done.returncode == 2 and f"there is a built-in {kind} called {name}" in done.stderr
 
 
+@pytest.mark.by_default("encoder", "task", "target")
 @pytest.mark.parametrize("kind", [*KINDS, *PARTS])
 def test_files_are_complete_and_formatted(kind: str, tmp_path: Path) -> None:
     files = render(PluginNames("mine"), kind)

@@ -50,6 +50,7 @@ def assert_embeds(path: Path, back: Path, theirs: Any) -> None:
             assert_same(one, other, dtype)
 
 
+@pytest.mark.by_default("defaults", "attended, a prompt")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -79,6 +80,7 @@ def test_pylate_both_ways(hub_checkpoint: Make, tmp_path: Path, changes: dict[st
     assert converted(written, tmp_path / "again").model.pooling == checkpoint.model.pooling
 
 
+@pytest.mark.by_default("changes0")
 @pytest.mark.parametrize(
     "changes", [{}, {"mask_punctuation": False, "attend_to_mask_tokens": True}]
 )

@@ -59,6 +59,11 @@ def logits(folder: Path, dtype: str = "float32") -> torch.Tensor:
     return torch.stack(rows)
 
 
+@pytest.mark.by_default(
+    "old-torch.nn.modules.linear.Identity",
+    "group-torch.nn.modules.activation.Sigmoid",
+    "settings-torch.nn.modules.activation.Sigmoid",
+)
 @pytest.mark.parametrize("activation", [SIGMOID, IDENTITY])
 @pytest.mark.parametrize("place", ["old", "group", "settings"])
 def test_scores_are_made_by_the_function_of_the_model(

@@ -123,11 +123,13 @@ def both(request: pytest.FixtureRequest, cases: Mapping[str, Path]) -> Iterator[
     yield ours(build, directory), AutoTokenizer.from_pretrained(directory)
 
 
+@pytest.mark.by_default("bare", "doubled", "words", "doubled, added tokens")
 def test_difficult_and_real_texts(both: tuple[TextTokenizer, Any]) -> None:
     assert_equal(both, torture())
     assert_equal(both, prose(600))
 
 
+@pytest.mark.by_default("bare", "doubled", "words")
 def test_pairs_and_truncation(both: tuple[TextTokenizer, Any]) -> None:
     lines = torture()[::3]
     pairs = list(zip(lines, [*lines[7:], *lines[:7]], strict=True))
@@ -160,6 +162,7 @@ def test_mask_option_of_the_files_has_precedence(tmp_path: Path, lstrip: bool) -
         assert tokenizer.encode("a <mask> b").ids == wanted
 
 
+@pytest.mark.by_default("bare", "doubled", "words")
 @pytest.mark.parametrize("name", CASES)
 def test_exported_files_give_the_same_ids(
     cases: Mapping[str, Path], name: str, tmp_path: Path

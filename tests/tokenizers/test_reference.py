@@ -41,6 +41,7 @@ def test_real_text(both: tuple[TextTokenizer, Any]) -> None:
     assert_equal(both, prose(600))
 
 
+@pytest.mark.by_default("as published", "stored alone", "vocabulary alone", "vocabulary, cased")
 def test_pairs(both: tuple[TextTokenizer, Any]) -> None:
     lines = torture()
     pairs = list(zip(lines, [*lines[7:], *lines[:7]], strict=True))
@@ -49,6 +50,7 @@ def test_pairs(both: tuple[TextTokenizer, Any]) -> None:
 
 
 # what is cut does not depend on the tokenizer
+@pytest.mark.by_default("as published", "stored alone", "vocabulary alone")
 @pytest.mark.parametrize(
     "max_tokens", [pytest.param(3, marks=LONG), 9, pytest.param(512, marks=LONG)]
 )

@@ -76,6 +76,7 @@ def config_of(directory: Path) -> dict[str, Any]:
     return value
 
 
+@pytest.mark.by_default("bert", "t5", "gpt2")
 @pytest.mark.parametrize("model_type", VOCABULARIES)
 def test_texts_and_pairs_are_cut_on_the_side_of_the_files(model_type: str, tmp_path: Path) -> None:
     stated = {"truncation_side": "left", "model_max_length": 24}
@@ -150,6 +151,7 @@ def test_malformed_sections_are_refused(section: str, value: Any, tmp_path: Path
         ours(directory)
 
 
+@pytest.mark.by_default("bert", "t5", "gpt2")
 @pytest.mark.parametrize("model_type", VOCABULARIES)
 def test_special_tokens_in_a_text_are_split_if_the_files_say_so(
     model_type: str, tmp_path: Path

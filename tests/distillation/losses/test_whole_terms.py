@@ -221,6 +221,13 @@ def test_tinybert(batch: dict[str, Tensor], lengths: tuple[int, int]) -> None:
 DOCUMENTS = [[1, 1, 1, 1, 2, 2, 2, 3, 3], [1, 1, 1, 1, 1, 2, 2, 0, 0]]
 
 
+@pytest.mark.by_default(
+    "attention-mse-deberta",
+    "hidden-cosine-deberta",
+    "relations-gpt",
+    "attention-kl-bert",
+    "hidden-mse-bert",
+)
 @pytest.mark.parametrize("family", ["bert", "gpt", "deberta"])
 @pytest.mark.parametrize("term", ALL_KINDS, ids=lambda term: term["kind"])
 def test_packed_documents_equal_padded_rows(family: str, term: dict[str, Any]) -> None:

@@ -207,6 +207,7 @@ def test_the_function_of_python_is_the_command(teacher: Path, run: Path, tmp_pat
     assert result.scores is not None and result.scores.metric == "loss"
 
 
+@pytest.mark.long
 def test_several_seeds_are_summarized(teacher: Path, tmp_path: Path) -> None:
     tree = settings(teacher, "distilbert", max_steps=2)
     file, output = tmp_path / "run.yaml", tmp_path / "runs"

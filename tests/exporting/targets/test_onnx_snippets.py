@@ -98,6 +98,7 @@ def test_onnx_runtime_computes_the_embeddings(
     assert note in (export / "README.md").read_text()
 
 
+@pytest.mark.long
 def test_onnx_runtime_reads_a_pooled_graph(hub_checkpoint: Make, tmp_path: Path) -> None:
     export = encoder("prompts", hub_checkpoint, tmp_path, pooled=True)
     code = snippets(export)["ONNX Runtime"]

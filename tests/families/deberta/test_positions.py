@@ -32,6 +32,7 @@ def test_shift_aligns_differences(tokens: int) -> None:
     assert shifted.data_ptr() == differences[:, :, tokens - 1 :].data_ptr()  # a view, no copy
 
 
+@pytest.mark.by_default("first-700", "second-1", "second-1500", "third-1073741824", "third-700")
 @pytest.mark.parametrize("group", [1, 700, 1500, 1 << 30])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_cached_positions_and_groups_equal_the_reference(

@@ -25,6 +25,7 @@ def test_hub_round_trip(version: str, head: str, tmp_path: Path) -> None:
     assert_there_and_back(DEBERTA, VERSIONS[version], head, tmp_path)
 
 
+@pytest.mark.by_default("first-True", "second-False", "third-True")
 @pytest.mark.parametrize("legacy", [True, False])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_table_of_the_decoder_is_kept(version: str, legacy: bool, tmp_path: Path) -> None:

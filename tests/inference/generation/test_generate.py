@@ -83,7 +83,7 @@ SIMILAR_BEAMS: list[dict[str, Any]] = [  # one of two settings that another case
 ]
 
 
-@pytest.mark.by_default("2-31-{}", "3-29-{'length_penalty': -1.0")
+@pytest.mark.by_default("2-31-{}", "3-29-{'length_penalty': -1.0}", "4-1-{'early_stopping': True}")
 @pytest.mark.parametrize(
     "options",
     [

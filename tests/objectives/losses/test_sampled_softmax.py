@@ -33,7 +33,7 @@ def test_probabilities_add_up() -> None:
 
 
 def test_single_draws_follow_the_probabilities() -> None:
-    generator, many = seeded(), 20_000
+    generator, many = seeded(), 8_000
     counts = np.zeros(5)
     for _ in range(many):
         counts[int(log_uniform_sample(5, 1, generator).words[0])] += 1

@@ -251,6 +251,7 @@ def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None
     assert record["metrics"] == pytest.approx(expected)
 
 
+@pytest.mark.by_default("gpt")
 @pytest.mark.parametrize("family", ["gpt", "t5"])
 def test_families_without_a_classification_token(tmp_path: Path, family: str) -> None:
     """They learn from the windows that have the answer, and nothing from the others."""

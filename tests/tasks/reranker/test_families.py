@@ -65,6 +65,11 @@ def computed(model: Any, texts: list[str]) -> np.ndarray[Any, Any]:
     return np.asarray(found.to_dense() if hasattr(found, "to_dense") else found)
 
 
+@pytest.mark.by_default(
+    "cross_encoder-ModernBertForSequenceClassification",
+    "sparse_encoder-DistilBertForMaskedLM",
+    "late_interaction-XLMRobertaModel",
+)
 @pytest.mark.parametrize(
     ("make", "architecture"),
     [

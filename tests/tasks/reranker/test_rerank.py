@@ -254,6 +254,7 @@ def test_what_is_missing_is_one_line(
     assert message in line
 
 
+@pytest.mark.by_default("late")
 @pytest.mark.parametrize(
     ("make", "name"), [(sparse, "SparseEncoder"), (late, "MultiVectorEncoder")]
 )

@@ -163,6 +163,7 @@ def test_lambda_is_the_library_s(pretrained: Pretrained, tmp_path: Path, weighti
     )
 
 
+@pytest.mark.by_default("margins")
 @pytest.mark.parametrize("label", ["scores", "margins"])
 def test_margin_mse_is_the_library_s(pretrained: Pretrained, tmp_path: Path, label: str) -> None:
     model, source = pretrained("BertForSequenceClassification", num_labels=1)

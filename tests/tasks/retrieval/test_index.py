@@ -71,6 +71,7 @@ def assert_hits(results: list[list[dict[str, Any]]], expected: Any) -> None:
     np.testing.assert_allclose(found, scores, atol=1e-5)
 
 
+@pytest.mark.by_default(".npy-float16", ".parquet-float32", ".parquet-int8")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("ending", [".npy", ".parquet"])
 def test_hits_are_those_of_the_library_on_the_stored_vectors(

@@ -162,6 +162,7 @@ def set_mini_batch_size(setup: FineTuneSetup, size: int | None) -> None:
     setup.objective.context = dataclasses.replace(context, options=options)
 
 
+@pytest.mark.by_default("None")
 @pytest.mark.parametrize("matryoshka", [None, [32, 8]])
 def test_mini_batches_have_the_loss_and_gradients_of_the_batch(
     pretrained: Pretrained, tmp_path: Path, matryoshka: list[int] | None

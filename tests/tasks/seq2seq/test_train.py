@@ -325,6 +325,7 @@ def test_tasks_of_glue_as_texts(model: Path, tmp_path: Path) -> None:
     assert set(records(run, "validation")[-1]["metrics"]) == {*expected, "accuracy"}
 
 
+@pytest.mark.long
 def test_the_suite_evaluates_models_that_generate_labels(model: Path, tmp_path: Path) -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     folder, runs = glue(tmp_path / "GLUE"), tmp_path / "runs"

@@ -182,6 +182,7 @@ def test_every_encoder_has_a_head_for_embeddings(family: str) -> None:
         torch.testing.assert_close(model(ids, mask)["logits"], expected)
 
 
+@pytest.mark.long
 def test_the_model_is_exported_and_not_converted_to_the_hub(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:

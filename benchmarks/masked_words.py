@@ -156,11 +156,12 @@ def with_mask(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
     spaced = [texts[0], *(f" {text}" for text in texts[1:])]
     ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in spaced]
     vocabulary = tokenizer.get_vocab()
-    before = [vocabulary["<s>"]]
     after = [vocabulary["</s>"]]
+    added = tokenizer.encode("").ids  # As the objective: what the tokenizer adds, or the end only.
+    before = added[:-1] if added[-1:] == after else []
     source = list(before)
     target = list(before)
-    is_text = [False]
+    is_text = [False] * len(before)
     for number, part in enumerate(ids):
         masked = number % 2 == 1
         source += [vocabulary["<mask>"]] if masked else part

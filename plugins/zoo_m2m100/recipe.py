@@ -33,7 +33,7 @@ def recipe(size: str) -> Recipe:
         return Recipe(
             objective=OBJECTIVE,
             objective_args=OPTIONS,
-            config={**TINY_CONFIG, "scale_embedding": False},
+            config=TINY_CONFIG,
             vocab_size=600,
             seq_len=64,
             seq_len_warmup=SeqLenWarmup(seq_len=32, fraction=0.4, keep="tokens"),

@@ -34,13 +34,13 @@ def recipe(size: str) -> Recipe:
         return Recipe(
             objective=OBJECTIVE,
             objective_args=OPTIONS,
-            config={**TINY_CONFIG, "scale_embedding": False},
+            config=TINY_CONFIG,
             vocab_size=600,
             seq_len=64,
             seq_len_warmup=SeqLenWarmup(seq_len=32, fraction=0.4, keep="tokens"),
             global_batch_tokens=2048,
             max_steps=1000,
-            optimizer=OptimizerConfig(learning_rate=3e-3, betas=(0.9, 0.98), weight_decay=0.01),
+            optimizer=OptimizerConfig(learning_rate=2e-3, betas=(0.9, 0.98), weight_decay=0.01),
             lr_scheduler=LRSchedulerConfig(warmup_steps=100),
         )
     return Recipe(

@@ -25,7 +25,7 @@ def recipe(size: str) -> Recipe:
             objective=OBJECTIVE,
             vocab_size=600,
             seq_len=64,
-            config={**TINY_CONFIG, "scale_embedding": False},
+            config=TINY_CONFIG,
             optimizer=OptimizerConfig(learning_rate=1e-3, betas=(0.9, 0.98), weight_decay=0.01),
             lr_scheduler=LRSchedulerConfig(warmup_steps=100),
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
 
 from benchmarks.masked_words import (
@@ -55,6 +55,11 @@ def test_a_span_becomes_a_sentinel(by_words: Tokenizer) -> None:
 
 def test_a_span_becomes_a_mask_if_the_vocabulary_has_one(by_words: Tokenizer) -> None:
     by_words.add_special_tokens(["<s>", "<mask>"])
+    begin = by_words.token_to_id("<s>")
+    end = by_words.token_to_id("</s>")
+    by_words.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", begin), ("</s>", end)]
+    )
     noise = np.array([False, True, True, False, True])
     sample = mask(by_words, ["w1", "w2", "w3", "w4", "w5"], noise)
     tokens = [by_words.id_to_token(int(token)) for token in sample.source]
@@ -63,6 +68,14 @@ def test_a_span_becomes_a_mask_if_the_vocabulary_has_one(by_words: Tokenizer) ->
     assert tokens == ["<s>", "w1", "w2", "w3", "w4", "w5", "</s>"]
     assert sample.text.tolist() == [False, False, True, True, False, True, False]
     assert sample.masked_bytes == len("w2 w3") + len("w5")
+
+
+def test_texts_begin_with_no_token_that_the_tokenizer_does_not_add(by_words: Tokenizer) -> None:
+    by_words.add_special_tokens(["<s>", "<mask>"])
+    sample = mask(by_words, ["w1", "w2"], np.array([False, True]))
+    tokens = [by_words.id_to_token(int(token)) for token in sample.target]
+    assert tokens == ["w1", "w2", "</s>"]
+    assert sample.text.tolist() == [False, True, False]
 
 
 def test_the_same_words_are_masked_for_every_vocabulary(

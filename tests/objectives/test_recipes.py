@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
 
 from zoo.objectives import objective_type
 from zoo.objectives.options import parse_options
-from zoo.plugins import get_family
+from zoo.plugins import all_families, get_family
 from zoo.training.config.schema import pretrain_config
 
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "deberta", "modernbert")
@@ -23,6 +24,23 @@ def test_every_size_has_settings_that_fit(name: str) -> None:
         fitted: Any = replace(config, **built.config)
         assert fitted.max_positions >= built.seq_len
         assert built.lr_scheduler.warmup_steps < built.max_steps
+
+
+@pytest.mark.parametrize("name", [n for n in all_families() if n not in ("elmo", "model2vec")])
+def test_positions_do_not_drown_tokens(name: str) -> None:
+    """A new model by the recipe of ``tiny`` sees its tokens: with sinusoidal positions, whose mean
+    square is 0.5, embeddings of a standard deviation of 0.05 need a scale.
+    """
+    family = get_family(name)
+    recipe = family.recipe("tiny")
+    config: Any = replace(family.sizes()["tiny"], **recipe.config)
+    model: Any = family.model(config, "none").eval()
+    ids = torch.arange(5, 35)[:, None].expand(-1, 20)  # Rows of one token each.
+    with torch.no_grad():
+        embedded = model.embeddings(ids)
+    by_token = float(embedded.var(dim=0).mean())
+    by_position = float(embedded.var(dim=1).mean())
+    assert by_token > 0.2 * by_position
 
 
 def test_recipes_have_the_numbers_of_the_papers() -> None:

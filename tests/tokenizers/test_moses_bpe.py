@@ -15,6 +15,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.tokenizer import load_text_tokenizer
 from zoo.conversion import convert
 from zoo.data.encoding import DocumentTokenizer
+from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.tokenizers import SourceFiles
@@ -127,6 +128,9 @@ def test_documents_have_the_tokens_of_their_text(files: Path, tmp_path: Path) ->
     folder = write_settings(files, tmp_path, tokenizer_class="XLMTokenizer")
     tokenizer = family_tokenizer(XLM(), folder)
     json_file = tokenizer._tokenizer.to_str().encode()
+    description = ExistingTokenizer(json_file, tokenizer.info).description()
+    changes = "punctuation normalized, lower case, accents removed"
+    assert description.endswith(f"tokens; split by Moses, {changes}")
     documents = DocumentTokenizer(json_file, tokenizer.info, "line", "int64")
     lines = ["Hello, world!", "It is low (lower)."]
     encoded = documents.encode(["\n".join(lines)])

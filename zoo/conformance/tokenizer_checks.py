@@ -55,7 +55,8 @@ class TokenizerChecks(TinyModel):
         reference_tokenizer = self._write_tokenizer(directory)
         files = SourceFiles(directory)
         tokenizer = self.family.tokenizer(files)
-        info = tokenizer_info(files, tokenizer, self.family.special_tokens or None)
+        roles = self.family.special_tokens or None
+        info = tokenizer_info(files, tokenizer, roles, splitter=self.family.splitter(files))
         text_tokenizer = TextTokenizer(tokenizer, info)
         _check_special_ids(text_tokenizer, reference_tokenizer)
         for text in TEXTS:

@@ -126,8 +126,8 @@ def build(
     from zoo.data.build import CorpusSpec
     from zoo.data.build import build as make
     from zoo.data.readers.documents import ReaderConfig
+    from zoo.data.tokenizer import ExistingTokenizer
     from zoo.io.output.overwrite import check_target
-    from zoo.tokenizers.normalizer_text import normalizer_text
 
     sources = [Path(path) for path in (options["tokenizer"],) if path and Path(path).exists()]
     check_target(output, force=force, sources=sources)
@@ -151,8 +151,8 @@ def build(
         for name, s in record.splits.items()
     ]
     lines = table(rows, ("split", "documents", "sentences", "tokens"))
-    changes = normalizer_text(corpus.tokenizer_json)
-    lines.append(f"tokenizer: {record.vocab_size:,} tokens; {changes}")
+    tokenizer = ExistingTokenizer(corpus.tokenizer_json, record.tokenizer)
+    lines.append(f"tokenizer: {tokenizer.description()}")
     value = {
         "path": str(output),
         "vocab_size": record.vocab_size,

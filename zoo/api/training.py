@@ -36,6 +36,7 @@ Alignment = Literal["tokens", "text"]
 TeacherBackend = Literal["auto", "cpu", "cuda", "onnx"]
 ScoreBackend = Literal["cpu", "cuda", "onnx"]
 Settings = Mapping[str, Any]
+DEFAULT_TIMEOUT = 600.0  # seconds that several processes wait for each other
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ class RunOptions:
     force: bool
     max_time: float | None
     dry_run: bool
+    timeout: float
 
     @property
     def resumes_output(self) -> bool:
@@ -198,6 +200,7 @@ def _run_options(
     force: bool,
     max_time: str | float | None,
     dry_run: bool,
+    timeout: str | float | None,
 ) -> RunOptions:
     return RunOptions(
         seeds,
@@ -212,6 +215,7 @@ def _run_options(
         force,
         duration(max_time),
         dry_run,
+        DEFAULT_TIMEOUT if timeout is None else duration(timeout) or DEFAULT_TIMEOUT,
     )
 
 
@@ -250,6 +254,7 @@ def pretrain(
     output: AnyPath | None = None,
     force: bool = False,
     dry_run: bool = False,
+    timeout: str | float | None = None,
 ) -> Training:
     """Pretrain a model on raw text; ``zoo pretrain`` does the same.
 
@@ -290,6 +295,8 @@ def pretrain(
         output: directory of the run; by default a new one in ``runs``.
         force: move an earlier run in this directory to ``DIR.old-1``.
         dry_run: return the plan, and train nothing.
+        timeout: time that several processes wait for each other, in seconds or as ``90s`` or
+            ``10m``; by default 10 minutes.
 
     Returns:
         ``run``, ``model`` and ``report``, or ``runs`` over several seeds.
@@ -322,6 +329,7 @@ def pretrain(
         force=force,
         max_time=max_time,
         dry_run=dry_run,
+        timeout=timeout,
     )
     options = {
         "size": size,
@@ -394,6 +402,7 @@ def finetune(
     output: AnyPath | None = None,
     force: bool = False,
     dry_run: bool = False,
+    timeout: str | float | None = None,
     **options: Any,
 ) -> Training:
     """Fine-tune a model on labelled data; ``zoo finetune`` does the same.
@@ -438,6 +447,8 @@ def finetune(
         output: directory of the run; by default a new one in ``runs``.
         force: move an earlier run in this directory to ``DIR.old-1``.
         dry_run: return the plan, and train nothing.
+        timeout: time that several processes wait for each other, in seconds or as ``90s`` or
+            ``10m``; by default 10 minutes.
         **options: options of the task, with underscores, such as ``template`` or ``doc_stride``.
 
     Returns:
@@ -473,6 +484,7 @@ def finetune(
         force=force,
         max_time=max_time,
         dry_run=dry_run,
+        timeout=timeout,
     )
     shared_options = {
         "task": task,
@@ -569,6 +581,7 @@ def distill(
     output: AnyPath | None = None,
     force: bool = False,
     dry_run: bool = False,
+    timeout: str | float | None = None,
 ) -> Training:
     """Distil a student from one or several teachers; ``zoo distill`` does the same.
 
@@ -618,6 +631,8 @@ def distill(
         output: directory of the run, by default a new one in ``runs``.
         force: move an earlier run in this directory to ``DIR.old-1``.
         dry_run: return the plan, and train nothing.
+        timeout: time that several processes wait for each other, in seconds or as ``90s`` or
+            ``10m``; by default 10 minutes.
 
     Returns:
         ``run``, ``model`` and ``scores``; over several seeds ``runs``, ``seed_scores``, and the
@@ -656,6 +671,7 @@ def distill(
         force=force,
         max_time=max_time,
         dry_run=dry_run,
+        timeout=timeout,
     )
     options = {
         "teacher": teachers,
@@ -787,7 +803,7 @@ def _processes(options: RunOptions) -> "Iterator[DistContext]":
 
     initial_threads = torch.get_num_threads()
     try:
-        with DistContext.opened(options.device, options.threads) as dist:
+        with DistContext.opened(options.device, options.threads, options.timeout) as dist:
             if not dist.is_main_process:
                 logging.getLogger("zoo").setLevel(logging.CRITICAL)
                 warnings.simplefilter("ignore")

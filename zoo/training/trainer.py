@@ -121,6 +121,7 @@ class Trainer:
             if self.max_time is not None:
                 end_time = time.monotonic() + self.max_time
             while self.step < config.max_steps and not (self.should_stop or self.stopped_at):
+                self.dist.begin_step(self.step + 1)
                 self._call("on_step_begin")
                 step_record = self.train_step(self.train_dataloader.batches(self.step))
                 self._call("on_step_end")

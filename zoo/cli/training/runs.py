@@ -60,6 +60,12 @@ def runs_options(function: Function) -> Function:
                 default=None,
                 help="Keep the optimizer's state at the end, for --continue-from.",
             ),
+            click.option(
+                "--timeout",
+                type=DurationType(),
+                metavar="TIME",
+                help="Time that several processes wait for each other.  [default: 10m]",
+            ),
             shared_option("threads", type=IntegerRange(1, MAX_THREADS)),
             offline_option,
             output_option("Directory of the run."),

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
 from typing import TypeVar
 
 import torch
@@ -15,13 +16,22 @@ from torch.distributed.rendezvous import rendezvous
 from zoo.errors import Interrupted, ZooError
 from zoo.io.numbers import int_from_environment
 from zoo.nn.devices import resolve_device
+from zoo.training.distributed.heartbeat import SILENCE, Heartbeat
 from zoo.training.distributed.reporting import ReportedElsewhere, state
 
 T = TypeVar("T")
 ERROR_KEY = "zoo/error"  # The store's key of the main process's error.
 ANSWERS_KEY = "zoo/heard"  # The store's key of the number of processes that read it.
 PEER_MESSAGE = "another process of the run ended"
+PEER_HINT = "its own message, or the launcher's, says why"
+DONE_KEY = "zoo/done/{number}"  # The store's key of what the main process has built.
+TIMEOUT = 600.0  # seconds that processes wait for each other
+POLL_SECONDS = 0.05
 ANSWER_SECONDS = 2.0  # Time in which other processes notice that the main process has ended.
+
+
+class PeerEnded(Interrupted):
+    """Work that the end of another process has interrupted."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +43,19 @@ class DistContext:
     device: torch.device  # device of the process
     # texts that all processes share, also after the process group is destroyed
     store: Store | None = field(default=None, compare=False, repr=False)
+    heartbeat: Heartbeat | None = field(default=None, compare=False, repr=False)
+    timeout: float = TIMEOUT  # seconds that processes wait for each other
+    # number of times that the main process has gone first
+    _turns: "count[int]" = field(default_factory=count, compare=False, repr=False)
 
     @classmethod
-    def initialize(cls, device: str | None = None) -> "DistContext":
-        """Initialize the process group, if ``torchrun`` (or SLURM through it) started several."""
+    def initialize(cls, device: str | None = None, timeout: float = TIMEOUT) -> "DistContext":
+        """Initialize the process group, if ``torchrun`` (or SLURM through it) started several.
+
+        Args:
+            device: device of the processes; ``None`` for CUDA where it is available.
+            timeout: seconds after which a collective operation fails that others do not reach.
+        """
         local_rank = int_from_environment("LOCAL_RANK", 0)
         device_name = device or ("cuda" if torch.cuda.is_available() else "cpu")
         if device_name == "cuda":
@@ -50,35 +69,53 @@ class DistContext:
         if world_size > 1 and not distributed.is_initialized():
             store, rank, world_size = next(rendezvous("env://"))
             backend = "nccl" if torch_device.type == "cuda" else "gloo"
-            distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size)
-        return cls(rank, world_size, torch_device, store)
+            distributed.init_process_group(
+                backend,
+                store=store,
+                rank=rank,
+                world_size=world_size,
+                timeout=timedelta(seconds=timeout),
+            )
+        heartbeat = None
+        if store is not None:
+            heartbeat = Heartbeat(store, rank, world_size)
+        return cls(rank, world_size, torch_device, store, heartbeat, timeout)
 
     @classmethod
     @contextlib.contextmanager
     def opened(
-        cls, device: str | None = None, threads: int | None = None
+        cls,
+        device: str | None = None,
+        threads: int | None = None,
+        timeout: float = TIMEOUT,
     ) -> "Iterator[DistContext]":
         """Initialize the process group, and destroy it at the end.
 
         Args:
             device: device of the processes; ``None`` for CUDA where it is available.
             threads: number of CPU threads of this process; ``None`` for torch's default.
+            timeout: seconds that processes wait for each other.
 
         Raises:
             ReportedElsewhere: the main process reports the error of this process.
         """
         if threads is not None:
             torch.set_num_threads(threads)
-        dist = cls.initialize(device)
+        dist = cls.initialize(device, timeout)
         state.has_process_group = True
         try:
+            if dist.heartbeat is not None:
+                dist.heartbeat.start()
             yield dist
         except (ZooError, KeyboardInterrupt, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not dist.is_peer_failure(error):
                 raise
             reported_error: BaseException = error
-            if isinstance(error, RuntimeError):
-                reported_error = Interrupted(PEER_MESSAGE, "its own message says why")
+            if isinstance(error, RuntimeError | KeyboardInterrupt):
+                # A launcher ends all processes when one has ended.
+                reported_error = dist.peer_error() or error
+            if isinstance(reported_error, RuntimeError):
+                reported_error = PeerEnded(PEER_MESSAGE, PEER_HINT)
             if dist.is_main_process:
                 dist.announce_error(reported_error)
             elif dist.hears_of_error(reported_error):
@@ -87,13 +124,29 @@ class DistContext:
                 raise
             raise reported_error from error
         finally:
+            if dist.heartbeat is not None:
+                dist.heartbeat.stop()
             dist.destroy()
+
+    def peer_error(self) -> PeerEnded | None:
+        """Return the error for another process that has ended, if one has."""
+        if self.heartbeat is None:
+            return None
+        ended = self.heartbeat.ended_process()
+        if ended is None:
+            return None
+        return PeerEnded(ended, PEER_HINT)
+
+    def begin_step(self, step: int) -> None:
+        """Note that this process has begun a step, counted from 1."""
+        if self.heartbeat is not None:
+            self.heartbeat.begin_step(step)
 
     def announce_error(self, error: BaseException) -> None:
         """Tell the other processes that this one, the main one, reports an error."""
         if self.store is None:
             return
-        is_peer = isinstance(error, Interrupted) and error.what == PEER_MESSAGE
+        is_peer = isinstance(error, PeerEnded)
         with contextlib.suppress(RuntimeError):
             self.store.set(ERROR_KEY, "peer" if is_peer else "own")
             self.destroy()  # Others may wait for this process.
@@ -109,6 +162,8 @@ class DistContext:
         # processes with one.
         if self.store is None:
             return False
+        if self.heartbeat is not None and self.heartbeat.is_silent(0, SILENCE):
+            return False  # Its machine may be cut off, and the store with it.
         try:
             self.store.wait([ERROR_KEY], timedelta(seconds=ANSWER_SECONDS))
             is_interruption = isinstance(error, Interrupted | KeyboardInterrupt)
@@ -167,11 +222,34 @@ class DistContext:
 
     def main_process_first(self, make: Callable[[], T]) -> T:
         """Call a function in the main process, then in all others."""
-        result = None
+        if self.store is None:
+            result = None
+            if self.is_main_process:
+                result = make()
+            self.barrier()
+            return result or make()
+        key = DONE_KEY.format(number=next(self._turns))
         if self.is_main_process:
             result = make()
-        self.barrier()
-        return result or make()
+            self.store.set(key, "done")
+            return result
+        self._wait_for_main_process(key)
+        return make()
+
+    def _wait_for_main_process(self, key: str) -> None:
+        """Wait for what the main process builds, however long it takes, while it is heard of.
+
+        Raises:
+            PeerEnded: it has ended with an error, or does not answer.
+        """
+        assert self.store is not None, "there are several processes"
+        while not self.store.check([key]):
+            if self.store.check([ERROR_KEY]):
+                raise PeerEnded(PEER_MESSAGE, PEER_HINT)
+            if self.heartbeat is not None and self.heartbeat.is_silent(0, self.timeout):
+                name = self.heartbeat.name(0)
+                raise PeerEnded(f"{name} does not answer", "look at its machine")
+            time.sleep(POLL_SECONDS)
 
     def barrier(self) -> None:
         """Wait until all processes have reached this call."""

@@ -167,6 +167,7 @@ class Manifest(JsonStruct):
     # languages that the registry or the repository states, as the Hub's model cards do: ISO 639
     # codes, or ``multilingual``
     languages: list[str] = msgspec.field(default_factory=list)
+    tags: list[str] = msgspec.field(default_factory=list)  # those of the source's model card
     dtypes: dict[str, int] = msgspec.field(default_factory=dict)  # dtype -> number of tensors
     # tensor of the Hub's layout -> its dtype, for tensors of several dtypes that are one tensor
     # here; ``zoo convert --to hub`` restores them

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from zoo.checkpoint.digests import MODEL_CARD
 from zoo.conversion.checks.constants import check_constant
 from zoo.conversion.checks.readback import check_readable
 from zoo.conversion.checks.round_trip import equal_values, require_bitwise_equal
@@ -31,6 +32,8 @@ from zoo.hub.source import CheckpointDir
 from zoo.hub.upload.plan import CardMetadata
 from zoo.io.digests.background import BackgroundHasher
 from zoo.io.digests.files import FileDigest
+from zoo.io.files import decode_text, read_regular
+from zoo.io.limits import MAX_YAML_BYTES
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import check_target
 from zoo.io.progress import progress
@@ -125,6 +128,7 @@ def convert(
             report,
             licence=licence or report.licence or facts.licence,
             languages=report.languages or facts.languages,
+            tags=report.tags or facts.tags,
         )
         for name in report.replaced_heads:
             LOG.warning(
@@ -156,8 +160,14 @@ def convert(
 
 def source_card_facts(source: CheckpointDir) -> CardMetadata:
     """Return what the model card of a source states, if it has one that can be read."""
+    card = source.directory / MODEL_CARD
     try:
-        return CardMetadata.read(source.directory)
+        if not source.restricted:
+            return CardMetadata.read(source.directory)
+        if MODEL_CARD not in source.digests:
+            return CardMetadata()
+        text = decode_text(read_regular(card, "model card", MAX_YAML_BYTES), card)
+        return CardMetadata.parse(text, card)
     except (UsageError, VerificationError, SourceError):
         return CardMetadata()
 

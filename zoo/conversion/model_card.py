@@ -140,8 +140,9 @@ def card_metadata(
     tag = model.pipeline_tag
     if tag:
         metadata["pipeline_tag"] = tag
-    if model.tags:
-        metadata["tags"] = list(model.tags)
+    tags = dict.fromkeys([*model.tags, *report.tags])
+    if tags:
+        metadata["tags"] = list(tags)
     metadata |= evaluation_metadata(results, name, tag)
     return metadata
 

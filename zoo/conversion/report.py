@@ -58,6 +58,7 @@ class ConversionReport:
     unknown: tuple[str, ...] = ()  # Configuration keys that the family does not declare.
     licence: str | None = None  # The one that the registry or an earlier conversion states.
     languages: tuple[str, ...] = ()  # Those that the registry or an earlier conversion states.
+    tags: tuple[str, ...] = ()  # Those that an earlier conversion or the model card states.
     tokenizer: bool = False
     path: Path | None = None
     sources: Mapping[str, FileDigest] = field(default_factory=dict)
@@ -132,6 +133,7 @@ class ConversionReport:
             unknown=opened.unknown,
             licence=_stated_licence(opened),
             languages=_stated_languages(opened),
+            tags=_stated_tags(opened),
             tokenizer=tokenizer,
             weight_files=tuple(weight_files),
             unread_files=find_unread_files(opened.source.all_names(), files_read),
@@ -329,6 +331,11 @@ def _stated_languages(opened: OpenCheckpoint) -> tuple[str, ...]:
     if opened.source.row is not None:
         return opened.source.row.languages
     return ()
+
+
+def _stated_tags(opened: OpenCheckpoint) -> tuple[str, ...]:
+    """Return the tags that an earlier conversion states."""
+    return () if opened.checkpoint is None else tuple(opened.checkpoint.manifest.tags)
 
 
 def _casts(

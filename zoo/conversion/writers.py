@@ -183,6 +183,7 @@ class ZooWriter(CheckpointWriter):
             created_by={"plm-zoo": __version__, **_plugin_version(self.opened.family.name)},
             licence=report.licence,
             languages=list(report.languages),
+            tags=list(report.tags),
             source=self._source_record(report),
             files=dict(report.files),
             dtypes=dict(report.dtypes),

@@ -155,7 +155,7 @@ def card_head(
     tag = model.pipeline_tag
     if tag:
         metadata["pipeline_tag"] = tag
-    metadata["tags"] = [target, *model.tags]
+    metadata["tags"] = list(dict.fromkeys([target, *model.tags, *checkpoint.manifest.tags]))
     task = _task(checkpoint)
     name = card_name(checkpoint.family.name, task, repo)
     metadata |= evaluation_metadata(results, name, tag)

@@ -87,6 +87,7 @@ def write_hub_files(
         source=source,
         licence=manifest.licence,
         languages=manifest.languages,
+        tags=manifest.tags,
         training=without_directories(manifest.training) if manifest.training else None,
         dtypes=dict(tensors),
         export=record,

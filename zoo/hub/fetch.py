@@ -42,13 +42,15 @@ def fetch(
     revision: str | None = None,
     select: Callable[[Sequence[str]], Sequence[str]],
     select_more: Callable[[Path, Sequence[str]], Sequence[str]] | None = None,
+    optional: Mapping[str, int] | None = None,
     offline: bool = False,
     lock: "Lock | None" = None,
 ) -> DownloadResult:
     """Return files of a Hub repository; download those that are not in the cache.
 
     For a commit whose list of files was recorded, no connection is opened if its files are in the
-    cache.
+    cache. ``optional`` has the most bytes of files that are left out if the commit has none or a
+    larger one, or if they are not in the cache and no connection may be opened.
     """
     from huggingface_hub import constants
 
@@ -62,7 +64,11 @@ def fetch(
         locked_revision = lock.pin(repo, revision) if lock else None
         checkout = _open(repo, locked_revision or branch, root, offline or is_offline(), lock)
         all_names = sorted(checkout.listing)
-        files = checkout.obtain_all(list(dict.fromkeys(select(all_names))))
+        names = list(dict.fromkeys(select(all_names)))
+        for name, max_bytes in (optional or {}).items():
+            if name not in names and checkout.can_obtain(name, max_bytes):
+                names.append(name)
+        files = checkout.obtain_all(names)
         if select_more is not None:
             further_names = dict.fromkeys(select_more(checkout.directory, all_names))
             files |= checkout.obtain_all([name for name in further_names if name not in files])
@@ -129,6 +135,13 @@ class _Checkout:
         from zoo.hub.listing import cached_snapshot
 
         return cached_snapshot(self.repo, self.commit) or self.root
+
+    def can_obtain(self, name: str, max_bytes: int) -> bool:
+        """Return whether the commit has a file of this size, here or where it may be requested."""
+        remote = self.listing.get(name)
+        if remote is None or remote.bytes > max_bytes:
+            return False
+        return not self.offline or self._path(name) is not None
 
     def obtain_all(self, names: Sequence[str]) -> "dict[str, FileDigest]":
         """Download and verify files; return their digests."""

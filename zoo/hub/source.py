@@ -7,10 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zoo.checkpoint.digests import MODEL_CARD
 from zoo.checkpoint.records import MANIFEST
 from zoo.errors import SourceError, UsageError
 from zoo.hub.reference import Reference
 from zoo.io.files import is_named_file
+from zoo.io.limits import MAX_YAML_BYTES
 
 if TYPE_CHECKING:
     from zoo.hub.registry import RegistryEntry
@@ -165,6 +167,7 @@ def locate_or_download(
             revision=revision,
             select=selection.select if selection else select,
             select_more=selection.select_more if selection else None,
+            optional=_stated_facts(reference),
             offline=offline,
             lock=lock_file,
         )
@@ -208,6 +211,14 @@ class _ExportSelection:
         files = export_files(directory / MANIFEST, names)
         self.is_export = bool(files)
         return files or self._weights(names)
+
+
+def _stated_facts(reference: Reference) -> dict[str, int]:
+    """Return the model card, which states licence, languages and tags, and its most bytes."""
+    row = reference.row
+    if row is not None and row.licence and row.languages:
+        return {}  # The registry states both.
+    return {MODEL_CARD: MAX_YAML_BYTES}
 
 
 def _selection(reference: Reference, *, allow_pickle: bool, tokenizer_alone: bool) -> Select:

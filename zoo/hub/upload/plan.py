@@ -24,6 +24,8 @@ from zoo.io.yaml import parse_yaml
 
 BRANCH = "main"
 # Languages of model cards: ISO 639 codes, also with a region or a script.
+TAG = re.compile(r"[A-Za-z0-9][\w.+-]{0,49}", re.ASCII)  # Without ``dataset:`` and the like.
+MAX_TAGS = 50
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|multilingual|code")
 LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")  # The Hub writes licences like this.
 CONVERT_AGAIN = "convert the model again"
@@ -183,20 +185,39 @@ class CardMetadata:
 
     licence: str | None = None
     languages: tuple[str, ...] = ()  # ISO 639 codes, or ``multilingual``
+    tags: tuple[str, ...] = ()  # The first of those that are one short word.
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return what the model card of a directory states; nothing without a card."""
-        metadata = _card_yaml(path)
+        card = path / MODEL_CARD
+        if not os.path.lexists(card):
+            return cls()
+        content = read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES)
+        return cls.parse(decode_text(content, card), card)
+
+    @classmethod
+    def parse(cls, text: str, name: Path) -> Self:
+        """Return what the text of a model card states; errors name the file."""
+        front = ""
+        if text.startswith("---"):
+            front = text.split("\n---", 1)[0]
+        metadata: Any = parse_yaml(front, f"{name}: metadata")
+        if not isinstance(metadata, dict):
+            return cls()
         licence = metadata.get("license")
         languages = metadata.get("language")
         if isinstance(languages, str):
             languages = [languages]
         if not isinstance(languages, list):
             languages = []
+        tags = metadata.get("tags")
+        if not isinstance(tags, list):
+            tags = []
         return cls(
             licence if isinstance(licence, str) else None,
             tuple(code for code in languages if is_language(code)),
+            tuple(tag for tag in tags if is_tag(tag))[:MAX_TAGS],
         )
 
 
@@ -205,14 +226,6 @@ def is_language(code: Any) -> bool:
     return isinstance(code, str) and (LANGUAGE.fullmatch(code) is not None)
 
 
-def _card_yaml(path: Path) -> dict[str, Any]:
-    """Return the YAML of the model card of a directory; empty without one."""
-    card = path / MODEL_CARD
-    if not os.path.lexists(card):
-        return {}
-    text = decode_text(read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES), card)
-    front = ""
-    if text.startswith("---"):
-        front = text.split("\n---", 1)[0]
-    metadata: Any = parse_yaml(front, f"{card}: metadata")
-    return metadata if isinstance(metadata, dict) else {}
+def is_tag(tag: Any) -> bool:
+    """Return whether a value is the tag of a model card that cards of conversions repeat."""
+    return isinstance(tag, str) and TAG.fullmatch(tag) is not None

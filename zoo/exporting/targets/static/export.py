@@ -139,7 +139,7 @@ def static_family() -> "Family":
 
 
 def _with_source(static: Checkpoint, teacher: Checkpoint) -> Checkpoint:
-    """Return a checkpoint with the source, the licence and the languages of its teacher."""
+    """Return a checkpoint with source, licence, languages and tags of its teacher."""
     assert static.manifest.source is not None, "it was converted"
     teacher_source = teacher.manifest.source or SourceRecord(reference=str(teacher.path))
     source = msgspec.structs.replace(
@@ -151,5 +151,6 @@ def _with_source(static: Checkpoint, teacher: Checkpoint) -> Checkpoint:
         source=source,
         licence=teacher.manifest.licence,
         languages=teacher.manifest.text_languages,
+        tags=teacher.manifest.tags,
     )
     return replace(static, manifest=manifest)

@@ -553,11 +553,11 @@ class Seq2SeqFactory(CausalModelFactory):
         embeddings = make_embeddings(
             self.config, embeddings_type, norm=self.embedding_norm, **arguments
         )
-        pad = self.config.pad_token_id
-        if embeddings.tokens is not None and self.config.decoder_start_token_id == pad:
-            # Such a decoder began with zeros in the code that trained it, and the token replaces
-            # them on the Hub. Inputs do not train its vector; tied output embeddings do.
-            embeddings.tokens.padding_idx = pad
+        if embeddings.tokens is not None:
+            # Inputs do not train the vector of padding, as in fairseq, Marian and the Hub's
+            # classes: some decoders began with zeros, which this token replaces on the Hub. Tied
+            # output embeddings train it.
+            embeddings.tokens.padding_idx = self.config.pad_token_id
         return embeddings
 
     def position_table(self) -> "NDArray[np.float32] | None":

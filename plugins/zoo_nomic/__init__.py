@@ -1,17 +1,17 @@
 """Nomic's encoder of long texts (Nussbaum et al. 2024, arXiv:2402.01613)."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
-from zoo.families.config import Config, ConfigMap
+from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.encoder import WordPieceFamily, encoder_heads
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
-from zoo_nomic.config import CONFIG_MAP, NomicConfig
+from zoo_nomic.config import CONFIG_MAP, CONFIG_MAPS, NomicConfig, has_experts
 
-_ENCODER_HEADS = encoder_heads("NomicBert", pooler=True)
+_ENCODER_HEADS = encoder_heads("NomicBert", "NomicBert", pooler=True)
 
 
 class Nomic(WordPieceFamily):
@@ -19,9 +19,10 @@ class Nomic(WordPieceFamily):
 
     name: ClassVar[str] = "nomic"
     package: ClassVar[str] = "zoo_nomic"
-    model_types: ClassVar[tuple[str, ...]] = ("nomic_bert",)
+    model_types: ClassVar[tuple[str, ...]] = ("nomic_bert", "nomic_bert_moe")
     config_type: ClassVar[type[Config]] = NomicConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
+    config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "nomic-embed-text-v1.5"
     adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
         low_rank=("Wqkv",), rescaled=("Wqkv", "mlp.fc2"), rescaled_inputs=("mlp.fc2",)
@@ -30,6 +31,24 @@ class Nomic(WordPieceFamily):
         name: _ENCODER_HEADS[name]
         for name in ("none", "masked-lm", "sequence-classification", "token-classification")
     }
+
+    @override
+    def model_type(self, config: NomicConfig) -> str:
+        return config.model_type
+
+    @override
+    def has_reference(self, config: NomicConfig, head: str) -> bool:
+        return config.model_type == "nomic_bert" and super().has_reference(config, head)
+
+    @override
+    def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
+        if has_experts(dict(hub)):
+            hub = {**hub, "model_type": "nomic_bert_moe"}
+        return super().from_hub(hub, location)
+
+    @override
+    def to_hub(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return {**super().to_hub(config, extra), "model_type": "nomic_bert"}
 
     @override
     def max_seq_len(self, config: NomicConfig) -> int:

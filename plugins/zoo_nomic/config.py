@@ -4,6 +4,9 @@ Published files have the keys of the code that comes with them, which derive fro
 transformers have those of BERT. Both are read, and a file keeps its keys.
 """
 
+from dataclasses import replace
+from typing import Any, Literal
+
 from zoo.families.config import Activation, ConfigMap
 from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 
@@ -11,6 +14,9 @@ from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 class NomicConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of Nomic's encoder; the defaults are those of transformers."""
 
+    # ``nomic_bert_moe`` has mixtures of experts, feed-forward networks without gates, and biases.
+    # The Hub calls both ``nomic_bert``.
+    model_type: Literal["nomic_bert", "nomic_bert_moe"] = "nomic_bert"
     vocab_size: int = 30528
     type_vocab_size: int = 2  # number of segment types
     max_positions: int = 2048  # number of tokens of the longest row
@@ -29,6 +35,25 @@ class NomicConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_field
     max_trained_positions: int = 2048
     # whether the bare backbone has a pooler; heads that use one always have it
     pooler: bool = True
+    num_experts: int = 8  # number of experts of ``nomic_bert_moe``
+    experts_per_token: int = 2  # number of experts that a token passes
+    # every so many blocks one has experts, the second of each group
+    expert_interval: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.experts_per_token <= self.num_experts:
+            raise ValueError(
+                f"experts_per_token is {self.experts_per_token}, of {self.num_experts} experts"
+            )
+        if self.expert_interval < 1:
+            raise ValueError(f"expert_interval is {self.expert_interval}, and has to be 1 or more")
+
+    def has_experts(self, number: int) -> bool:
+        """Return whether a block, counted from 0, has a mixture of experts."""
+        if self.model_type != "nomic_bert_moe":
+            return False
+        return number % self.expert_interval == 1 % self.expert_interval
 
     @property
     def max_seq_len(self) -> int:
@@ -97,7 +122,58 @@ CONFIG_MAP = ConfigMap(
         "rotary_emb_base": "rope_parameters.rope_theta",
     },
 )
+_MOE_KEYS = ("num_experts", "moe_every_n_layers", "moe_top_k")
+MOE_MAP = replace(
+    CONFIG_MAP,
+    keys={
+        **CONFIG_MAP.keys,
+        "num_experts": "num_experts",
+        "moe_every_n_layers": "expert_interval",
+        "moe_top_k": "experts_per_token",
+    },
+    fixed={
+        **{key: values for key, values in CONFIG_MAP.fixed.items() if key not in _MOE_KEYS},
+        "activation_function": ("gelu",),
+        "qkv_proj_bias": (True,),
+        "mlp_fc1_bias": (True,),
+        "mlp_fc2_bias": (True,),
+        "expert_choice_router": (False, None),
+        "ffn_div": (1, None),
+        "moe_normalize_expert_weights": (False, None),
+        "num_shared_experts": (0, None),
+    },
+    ignored={
+        **CONFIG_MAP.ignored,
+        "moe_impl": _CHOICE,
+        "moe_resid_pdrop": "dropout of experts in training, 0 in published files",
+        "router_aux_loss_coef": "a loss of pretraining, which zoo does not add",
+    },
+    implied={
+        "model_type": "nomic_bert_moe",
+        "activation": "gelu",
+        "layer_norm_eps": 1e-5,
+        "experts_per_token": 1,
+    },
+)
+CONFIG_MAPS = {"nomic_bert": CONFIG_MAP, "nomic_bert_moe": MOE_MAP}
+
+
+def has_experts(hub: dict[str, Any]) -> bool:
+    """Return whether a Hub configuration describes mixtures of experts."""
+    interval = hub.get("moe_every_n_layers")
+    return bool(hub.get("num_experts")) and isinstance(interval, int) and interval > 0
+
+
 SIZES = {
     "tiny": NomicConfig.sized(2, 128, vocab_size=1000, max_positions=512),
     "base": NomicConfig(max_positions=8192),
+    "moe": NomicConfig(
+        model_type="nomic_bert_moe",
+        vocab_size=250048,
+        type_vocab_size=1,
+        activation="gelu",
+        layer_norm_eps=1e-5,
+        pad_token_id=1,
+        rope_theta=10_000.0,
+    ),
 }

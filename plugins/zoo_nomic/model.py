@@ -16,6 +16,7 @@ from zoo.nn.encoder_factory import (
     make_embeddings,
     make_self_attention,
 )
+from zoo.nn.layers.experts import ExpertFeedForward
 from zoo.nn.positions import Rotary
 from zoo.nn.transformer import GatedFeedForward
 from zoo.overrides import override
@@ -27,6 +28,30 @@ class NomicFeedForward(GatedFeedForward):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**options, "bias": False})
+
+
+class ExpertFactory(ModelFactory):
+    """Encoders whose blocks have mixtures of experts, every so many, and biases."""
+
+    @override
+    def backbone_args(self) -> dict[str, Any]:
+        config = self.config
+        blocks: Any = make_blocks(config)
+        for number, block in enumerate(blocks):
+            if config.has_experts(number):
+                block.ffn = ExpertFeedForward(
+                    hidden_size=config.hidden_size,
+                    intermediate_size=config.intermediate_size,
+                    num_experts=config.num_experts,
+                    experts_per_token=config.experts_per_token,
+                    act=config.activation,
+                    initializer_range=config.initializer_range,
+                )
+        return {
+            "embeddings": make_embeddings(config, positions=False),
+            "layers": blocks,
+            "rotary": Rotary(config.head_size, config.rope_theta),
+        }
 
 
 class NomicFactory(ModelFactory):
@@ -48,4 +73,6 @@ class NomicFactory(ModelFactory):
 
 def build(config: NomicConfig, head: str) -> Encoder:
     """Return a model with randomly initialized weights."""
+    if config.model_type == "nomic_bert_moe":
+        return ExpertFactory(config).build(head)
     return NomicFactory(config).build(head)

@@ -19,6 +19,8 @@ def gguf(config: NomicConfig, head: str) -> RuntimeModel | str:
     """Return a model as llama.cpp describes it, or why it cannot."""
     if head != "none":
         return "it returns the embedding of a text, and no head of this architecture"
+    if config.model_type == "nomic_bert_moe":
+        return "zoo does not write mixtures of experts"
     if config.activation != "silu":
         return f"its activation function is silu, not {config.activation}"
     names: dict[Any, Any] = {

@@ -15,6 +15,8 @@ _HEADS = HeadNames(
 
 def weights(config: NomicConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
+    if config.model_type == "nomic_bert_moe":
+        return with_head(_expert_rules(config), config, head, _HEADS)
     width = config.hidden_size
     inner = config.intermediate_size
     types = _PREFIX + "embeddings.token_type_embeddings.weight"
@@ -36,6 +38,38 @@ def weights(config: NomicConfig, head: str) -> WeightMap:
         counts={"i": config.num_layers},
     )
     return with_head(backbone, config, head, _HEADS)
+
+
+def _expert_rules(config: NomicConfig) -> WeightMap:
+    """Return the rules of a backbone with mixtures of experts."""
+    width = config.hidden_size
+    inner = config.intermediate_size
+    types = _PREFIX + "embeddings.token_type_embeddings.weight"
+    rules = [
+        Rule(tokens_name(_PREFIX), "embeddings.tokens.weight", (config.vocab_size, width)),
+        Rule(types, "embeddings.types.weight", (config.type_vocab_size, width)),
+        module_rule(_PREFIX + "emb_ln", "embeddings.norm", width),
+        module_rule(_LAYER + "attn.Wqkv", "layers.{i}.attention.qkv", 3 * width, width),
+        module_rule(_LAYER + "attn.out_proj", "layers.{i}.attention.out", width, width),
+        module_rule(_LAYER + "norm1", "layers.{i}.attention_norm", width),
+        module_rule(_LAYER + "norm2", "layers.{i}.ffn_norm", width),
+    ]
+    for number in range(config.num_layers):
+        source = f"{_PREFIX}encoder.layers.{number}.mlp."
+        target = f"layers.{number}.ffn."
+        if config.has_experts(number):
+            all_rows = config.num_experts * inner
+            router = (config.num_experts, width)
+            rules += [
+                Rule(f"{source}router.layer.weight", f"{target}router.weight", router),
+                Rule(f"{source}experts.mlp.w1", f"{target}up", (all_rows, width)),
+                Rule(f"{source}experts.mlp.w2", f"{target}down", (all_rows, width)),
+                Rule(f"{source}experts.bias", f"{target}bias", (width,)),
+            ]
+        else:
+            rules.append(module_rule(f"{source}fc1", f"{target}up", inner, width))
+            rules.append(module_rule(f"{source}fc2", f"{target}down", width, inner))
+    return WeightMap(rules=rules, prefix=_PREFIX, counts={"i": config.num_layers})
 
 
 def _in_layer(source: str, target: str, *shape: int) -> Rule:

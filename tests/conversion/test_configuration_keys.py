@@ -37,6 +37,7 @@ REMOTE_CODE = (
     "jina_bert",
     "new",
     "xlm_roberta_flash",
+    "nomic_bert_moe",
 )  # model types of published code, not of transformers
 MODEL_TYPES = [
     (family, name)

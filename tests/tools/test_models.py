@@ -7,6 +7,7 @@ from tools.models import PAGE, entries_by_repository, listed_models, page
 # does not compute it in float64
 COMPARED_ELSEWHERE = {
     "minishlab/potion-base-8M": "tests/families/test_model2vec.py",
+    "nomic-ai/nomic-embed-text-v2-moe": "tests/families/test_nomic_experts.py",
     "jinaai/jina-embeddings-v2-base-en": "tests/families/test_jina.py",
     "jinaai/jina-embeddings-v3": "tests/families/test_jina_tasks.py",
     "jinaai/jina-reranker-v2-base-multilingual": "tests/families/test_jina_tasks.py",

@@ -554,8 +554,8 @@ class Seq2SeqFactory(CausalModelFactory):
             self.config, embeddings_type, norm=self.embedding_norm, **arguments
         )
         if embeddings.tokens is not None:
-            # Inputs do not train the vector of padding, as in fairseq and in the Hub's classes. Some
-            # decoders began with zeros, which this token replaces on the Hub. Tied output
+            # Inputs do not train the vector of padding, as in fairseq and in the Hub's classes.
+            # Some decoders began with zeros, which this token replaces on the Hub. Tied output
             # embeddings train it.
             embeddings.tokens.padding_idx = self.config.pad_token_id
         return embeddings

@@ -141,9 +141,10 @@ def common_options(function: Function) -> Function:
 
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
-        from zoo.cli.preflight import check_arguments
+        from zoo.cli.preflight import check_arguments, require_one_process
 
         with only_results():
+            require_one_process(click.get_current_context())
             check_arguments(click.get_current_context())
             return function(*arguments, **options)
 

@@ -14,6 +14,25 @@ from zoo.cli.parameter_types import (
     ReferenceType,
 )
 from zoo.errors import SourceError, UsageError, did_you_mean
+from zoo.io.numbers import int_from_environment
+
+
+def require_one_process(ctx: click.Context) -> None:
+    """Refuse that a launcher starts several processes of a command that runs in one.
+
+    Raises:
+        UsageError: a launcher such as ``torchrun`` did; only the first process says so.
+    """
+    processes = int_from_environment("WORLD_SIZE", 1)
+    # Commands of training have this option.
+    if processes < 2 or any(parameter.name == "fsdp" for parameter in ctx.command.params):
+        return
+    if int_from_environment("RANK", 0) != 0:
+        raise click.exceptions.Exit(UsageError.exit_code)
+    raise UsageError(
+        f"`{ctx.command_path}` runs in one process, and {processes} were started",
+        "start it without torchrun",
+    )
 
 
 def check_arguments(ctx: click.Context) -> None:

@@ -1,6 +1,7 @@
 """Fixtures of all tests: an isolated home, and a Hub on loopback."""
 
 import gc
+import logging
 import operator
 import os
 import signal
@@ -99,11 +100,22 @@ MORE_MODULES = 100  # that were imported since the last freeze, such as torch wi
 frozen_modules = 0
 
 
+def let_loggers_propagate() -> None:
+    """Let the loggers of torch pass their records on.
+
+    pytest adds handlers to each logger that does not, and removes them, six times for each test.
+    """
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger) and logger.name.startswith("torch"):
+            logger.propagate = True
+
+
 def pytest_runtest_logfinish() -> None:
     """Keep the garbage collector from going through the libraries that a test has imported."""
     global frozen_modules
     if len(sys.modules) > frozen_modules + MORE_MODULES:
         frozen_modules = len(sys.modules)
+        let_loggers_propagate()
         gc.collect()
         gc.freeze()
     if EXPORTER in sys.modules:

@@ -81,12 +81,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.name == "test_export":  # tests/exporting has the graphs of every head
             item.add_marker(pytest.mark.long)
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        kit = item.cls.__name__ if isinstance(item, pytest.Function) and item.cls else None
+        kit = item.cls if isinstance(item, pytest.Function) else None
         if _repeats(item.name.partition("[")[0], kit, params):
             item.add_marker(pytest.mark.long)
 
 
-def _repeats(name: str, kit: str | None, params: dict[str, Any]) -> bool:
+def _repeats(name: str, tests: Any, params: dict[str, Any]) -> bool:
     """Return whether a test, of a class of the conformance kit or of none, repeats another."""
     head = params.get("head")
     if name == "test_rules_cover_parameters":
@@ -98,14 +98,17 @@ def _repeats(name: str, kit: str | None, params: dict[str, Any]) -> bool:
             if "labels" in params["changes"]
             else (head not in OF_WORDS)
         )
-    if kit is None:
+    if tests is None:
         return False
+    kit = tests.__name__
     if name in OF_BACKBONES and head in OTHER_LABELS:
         return kit not in WITH_ALL_HEADS
     if name in OF_HEADS and head in OTHER_LABELS:
         return kit not in KITS
-    if name in OF_BACKBONES and head == "sequence-classification":
-        return kit not in KITS
+    if name in OF_BACKBONES and kit not in KITS:
+        # a head for words shows what the backbone alone and this head show
+        has_words = not set(OF_WORDS).isdisjoint(tests.family.heads())
+        return head == "sequence-classification" or (head == "none" and has_words)
     if name == "test_half_precision_round_trip" and kit not in KITS:
         # ties are rules of the family, and dtypes are of all; other round trips have tied weights
         return bool(params["tie"]) or params["dtype"] != "bfloat16"

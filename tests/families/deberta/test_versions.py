@@ -49,6 +49,16 @@ class TestFirst(FurtherVersionTests):
         return replace(FIRST, enhanced_decoder=True, type_vocab_size=2)
 
 
+@pytest.mark.by_default(
+    "first-none",
+    "first-masked-lm",
+    "second-none",
+    "second-sequence-classification",
+    "third-masked-lm",
+    "third-token-classification",
+    "third-question-answering",
+    "third-multiple-choice",
+)
 @pytest.mark.parametrize(("version", "head"), CASES)
 def test_each_version_equals_the_reference(version: str, head: str) -> None:
     assert_equal(DEBERTA, VERSIONS[version], head)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.tokenizers.making import family_tokenizer
 from tests.tokenizers.odd_texts import odd_texts
@@ -174,6 +175,15 @@ def test_missing_and_malformed_files_are_named(files: Path, tmp_path: Path) -> N
     (folder / "vocab.json").unlink()
     with pytest.raises(SourceError, match="with merges"):
         XLM().tokenizer(SourceFiles(folder))
+
+
+def test_damaged_merges_are_an_error(files: Path, tmp_path: Path) -> None:
+    folder = write_settings(files, tmp_path, tokenizer_class="XLMTokenizer")
+    tokenizer = family_tokenizer(XLM(), folder)
+    splitter: Any = tokenizer.info.splitter
+    tokenizer.info.splitter = replace(splitter, merges=splitter.merges[:40])
+    with pytest.raises(VerificationError, match=r"merges of the tokenizer: .* damaged"):
+        tokenizer.encode(["a b"], max_tokens=None)
 
 
 @pytest.mark.parametrize("name", ["XLM", "FlauBERT in lower case"])

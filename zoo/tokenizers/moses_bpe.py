@@ -1,8 +1,8 @@
 """Pieces of words that Moses splits: ``merges.txt`` has the merges, ``vocab.json`` the pieces.
 
 ``tokenizer.json`` cannot have all merges (see ``zoo.tokenizers.bpe.merges``), and only looks the
-pieces up. Lample and Conneau 2019 (arXiv:1901.07291, section 5.1) and Le et al. 2020
-(arXiv:1912.05372, section 3) prepare texts in this way.
+pieces up. Lample and Conneau 2019 (arXiv:1901.07291) and Le et al. 2020 (arXiv:1912.05372) prepare
+texts in this way.
 """
 
 import re

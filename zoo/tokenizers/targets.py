@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def pack(definition: bytes) -> str:
-    """Return the contents of a ``tokenizer.json`` as a short text."""
+    """Return the contents of a file as a short text."""
     return base64.b64encode(zlib.compress(definition, 9)).decode("ascii")
 
 
 def unpack(text: str, origin: str) -> bytes:
-    """Return the contents of a ``tokenizer.json``; the opposite of ``pack``.
+    """Return the contents of a file; the opposite of ``pack``.
 
     Raises:
         VerificationError: the text is damaged, or its contents are too long.
@@ -34,11 +34,10 @@ def unpack(text: str, origin: str) -> bytes:
         compressed = base64.b64decode(text, validate=True)
         definition = decompressor.decompress(compressed, MAX_TOKENIZER_BYTES)
     except (binascii.Error, zlib.error, ValueError) as error:
-        raise VerificationError(f"{origin}: the tokenizer of targets is damaged: {error}") from None
+        raise VerificationError(f"{origin}: a packed file is damaged: {error}") from None
     if not decompressor.eof:
         raise VerificationError(
-            f"{origin}: the tokenizer of targets is damaged, or has more than "
-            f"{MAX_TOKENIZER_BYTES:,} bytes"
+            f"{origin}: a packed file is damaged, or has more than {MAX_TOKENIZER_BYTES:,} bytes"
         )
     return definition
 

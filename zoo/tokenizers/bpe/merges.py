@@ -62,5 +62,5 @@ def merge_packed(merges: str, word: str) -> Sequence[str]:
 
 @cache
 def _ranks(merges: str) -> dict[Pair, int]:
-    name = "the file of merges"
+    name = "the merges of the tokenizer"
     return read_merges(decode_text(unpack(merges, name), name))

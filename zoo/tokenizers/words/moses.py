@@ -32,7 +32,7 @@ def moses_words(text: TracedText, language: str) -> list[TracedText]:
     for pattern, replacement in _substitutions(language):
         text = text.sub(pattern, replacement)
     text = text.strip().map_characters(_printable)
-    if language == "ro":  # Sennrich et al. 2016, arXiv:1606.02891, section 4
+    if language == "ro":  # Sennrich et al. 2016, arXiv:1606.02891, and its scripts
         text = text.map_characters(lambda character: character.translate(PLAIN_ROMANIAN))
     return _locate(_tokenizer(language)(text.text), text)
 

@@ -3,12 +3,16 @@
     python -m tools.notebooks [NAME...]            # runs them, and writes their outputs
     python -m tools.notebooks --check [NAME...]    # compares the outputs
 
-They run in an empty directory, on one thread. What is written to standard error is left out, as is
-HTML of more than ``MAX_HTML`` characters, such as the page of a look.
+They run in an empty directory, on one thread. What is written to standard error is left out. A
+page of more than ``MAX_HTML`` characters, such as the one of a look, is a file in ``docs/figures``,
+which the site shows, and not in the notebook. The CPU seconds of each notebook are printed.
 """
 
 import argparse
+import html
 import os
+import re
+import resource
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,7 +21,11 @@ from typing import Any
 
 import nbformat
 
-FOLDER = Path(__file__).parents[1] / "examples" / "notebooks"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "examples" / "notebooks"
+FIGURES = ROOT / "docs" / "figures"
+FRAME = re.compile(r'<iframe srcdoc="([^"]*)"')  # A page in a cell, see frame.html.
+PAGE = "page"  # Key of an output's metadata: the file of its page.
 MAX_HTML = 20_000
 SECONDS = 900  # time limit of a cell
 PLAIN = "text/plain"
@@ -34,8 +42,8 @@ def read(path: Path) -> Any:
     return nbformat.read(path, as_version=4)
 
 
-def execute(path: Path) -> Any:
-    """Return a notebook with the outputs that its cells have now."""
+def execute(path: Path) -> tuple[Any, dict[str, str]]:
+    """Return a notebook with the outputs that its cells have now, and its pages by file name."""
     from nbclient import NotebookClient
 
     notebook = read(path)
@@ -49,21 +57,40 @@ def execute(path: Path) -> Any:
             resources={"metadata": {"path": folder}},
         )
         client.execute()
+    pages: dict[str, str] = {}
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [output for output in map(shorten, cell.outputs) if output is not None]
-    return notebook
+            cell.outputs = [output for output in cell.outputs if is_shown(output)]
+            for output in cell.outputs:
+                page = take_page(output)
+                if page is not None:
+                    name = f"{path.stem}-{len(pages) + 1}.html"
+                    pages[name] = page
+                    output.metadata[PAGE] = name
+    return notebook, pages
 
 
-def shorten(output: Any) -> Any:
-    """Return an output without long HTML; ``None`` for standard error and progress."""
+def is_shown(output: Any) -> bool:
+    """Return whether an output is neither standard error nor a bar of progress."""
     if output.output_type == "stream":
-        return output if output.name == "stdout" else None
-    if output.output_type == "display_data":
-        return None  # A bar of progress is all that the notebooks display otherwise.
-    if len(output.data.get(HTML, "")) > MAX_HTML:
-        del output.data[HTML]
-    return output
+        return bool(output.name == "stdout")
+    return bool(output.output_type != "display_data")
+
+
+def take_page(output: Any) -> str | None:
+    """Remove the page from an output with long HTML, and return it; ``None`` without one."""
+    content = output.get("data", {}).get(HTML, "")
+    if len(content) <= MAX_HTML:
+        return None
+    del output.data[HTML]
+    frame = FRAME.search(content)
+    return content if frame is None else html.unescape(frame[1])
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of the processes that ended, which ran the notebooks."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def texts(notebook: Any) -> Iterator[str]:
@@ -80,9 +107,13 @@ def main() -> None:
     options = parser.parse_args()
     changed_names = []
     for path in notebooks(options.names):
-        notebook = execute(path)
+        start = cpu_seconds()
+        notebook, pages = execute(path)
+        print(f"{path.stem}: {cpu_seconds() - start:.0f} s of CPU")
         if not options.check:
             nbformat.write(notebook, path)
+            for name, page in pages.items():
+                (FIGURES / name).write_text(page, "utf-8")
         elif list(texts(notebook)) != list(texts(read(path))):
             changed_names.append(path.stem)
     if changed_names:

@@ -74,6 +74,14 @@ def notebook_page(path: Path) -> str:
         for output in cell["outputs"]:
             # HTML is what the package makes, with all values escaped.
             data = output.get("data", {})
+            name = output.get("metadata", {}).get("page")
+            if name is not None:
+                # A document of its own: its styles and scripts do not mix with the site's.
+                parts.append(
+                    f'<iframe class="page" src="../../figures/{name}" loading="lazy" '
+                    f'title="The page that the cell shows"></iframe>'
+                )
+                continue
             if "text/html" in data:
                 parts.append(f"<div>{''.join(data['text/html'])}</div>")
                 continue

@@ -14,7 +14,6 @@ from zoo.data.readers.labelled import Sample
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
 from zoo.finetuning.heads import with_option_of_head
-from zoo.finetuning.layers import Layers, layer_changes, select_layer
 from zoo.finetuning.next_token import (
     NEXT_TOKEN,
     logits_and_next_token,
@@ -40,6 +39,7 @@ from zoo.finetuning.windows import (
     tokenize_windows,
 )
 from zoo.nn.dtypes import at_least_float32
+from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.objectives.base import Batch, Example, Outputs, TrainedModel
 from zoo.objectives.options import Options
 from zoo.overrides import override
@@ -54,6 +54,38 @@ if TYPE_CHECKING:
     from zoo.families.base import Family
     from zoo.families.config import Config
     from zoo.training.state.pretrained import PretrainedInit
+
+
+# ``mix`` is a learned mix of all layers (Peters et al. 2018, arXiv:1802.05365, equation 1). A
+# number selects one layer: 0 for the embeddings, negative numbers from the end. The default is the
+# checkpoint's, or else the last layer.
+Layers = Literal["mix"] | int
+MIX = "mix"  # The field of the configurations: whether a classifier reads a mix.
+
+
+def layer_changes(settings: FineTuneConfig) -> dict[str, Any]:
+    """Return the fields of the model's configuration that the option ``layers`` sets."""
+    if settings.task_args.get("layers") is None:
+        return {}
+    return {MIX: True}
+
+
+def select_layer(model: "nn.Module", layers: Layers | None) -> None:
+    """Give a single layer all the weight of the model's mix; a learned mix stays as it is."""
+    if not isinstance(layers, int):
+        return
+    for module in model.modules():
+        if not isinstance(module, ScalarMix):
+            continue
+        try:
+            module.select(layers)
+        except IndexError as error:
+            raise UsageError(
+                f"task_args.layers is {layers}, and the model has {module.layers} layers "
+                "with the embeddings",
+                f"give one from 0, the embeddings, to {module.layers - 1}, the last",
+            ) from error
+
 
 TextPooling = Literal["cls", "mean", "max"]
 POOLING = "pooling"  # The option, and the field of the configurations.
@@ -80,7 +112,7 @@ class TextOptions(InputOptions, frozen=True, kw_only=True, forbid_unknown_fields
     # Add the logits of a pair in both orders, for tasks where the order has no meaning. By default
     # as in the checkpoint.
     both_orders: bool | None = None
-    # The layers that the classifier reads; see ``zoo.finetuning.layers``.
+    # The layers that the classifier reads; see ``zoo.finetuning.text_inputs``.
     layers: Layers | None = None
     # What the classifier or its pooler reads: the first token (``cls``), or the ``mean``
     # or ``max`` of all tokens. By default as in the checkpoint.

@@ -22,10 +22,9 @@ from zoo.finetuning.embeddings.losses import EMBEDDING_LOSSES
 from zoo.finetuning.embeddings.losses.base import EmbeddingLoss
 from zoo.finetuning.embeddings.losses.cosent import CoSENT
 from zoo.finetuning.embeddings.losses.functions import cut, pair_features
-from zoo.finetuning.embeddings.measures import SCORES, TEXT_NUMBERS, Measure
+from zoo.finetuning.embeddings.measures import SCORES, TEXT_NUMBERS, Measure, embedding_mistake
 from zoo.finetuning.embeddings.options import EmbeddingOptions
 from zoo.finetuning.embeddings.order import NoDuplicatesOrder, text_numbers
-from zoo.finetuning.embeddings.report_rows import embedding_mistake
 from zoo.finetuning.embeddings.representation import (
     IDS,
     MASK,

@@ -11,7 +11,7 @@ from zoo.data.readers.tables import column_names
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.finetuning.embeddings.data import TextGroup, iter_text_groups, review_group
-from zoo.finetuning.embeddings.report_rows import embedding_mistake, retrieval_row, scored_row
+from zoo.finetuning.embeddings.measures import embedding_mistake, retrieval_row, scored_row
 from zoo.inference.embed import require_dimension
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task_checks import require_head

@@ -29,7 +29,6 @@ from zoo.finetuning.class_losses import (
 )
 from zoo.finetuning.heads import with_option_of_head
 from zoo.finetuning.labels import check_class_names, class_warnings, fit_classes, label_index
-from zoo.finetuning.layers import Layers, layer_changes, select_layer
 from zoo.finetuning.rows import TokenizedRows, tokenize
 from zoo.finetuning.task import (
     LABELS,
@@ -42,6 +41,7 @@ from zoo.finetuning.task import (
     TaskSplit,
     model_inputs,
 )
+from zoo.finetuning.text_inputs import Layers, layer_changes, select_layer
 from zoo.finetuning.windows import (
     TEXTS,
     WINDOW_LENGTHS,
@@ -85,7 +85,7 @@ class TokenOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # Label the words of a sentence together, by a linear-chain CRF over the logits; by default
     # where the checkpoint does.
     crf: bool | None = None
-    # The layers that the classifier reads; see ``zoo.finetuning.layers``.
+    # The layers that the classifier reads; see ``zoo.finetuning.text_inputs``.
     layers: Layers | None = None
     # Read texts of more than ``max_seq_len`` tokens in windows that share this number of tokens,
     # and label a word in the window in which it has most context; by default texts are truncated.

@@ -7,7 +7,7 @@ from pathlib import Path
 from zoo.checkpoint import Checkpoint, check_tokenizer, is_checkpoint, load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.checkpoint.records import MappingRecord
-from zoo.conversion.checks.round_trip import bitwise_equal
+from zoo.conversion.checks import bitwise_equal
 from zoo.conversion.infer_head import identity_map
 from zoo.conversion.model_tensors import ties_message, untied_tables
 from zoo.errors import PluginError, UsageError, VerificationError, ZooError, first_names

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.checkpoint.digests import MODEL_CARD
-from zoo.conversion.checks.constants import check_constant
-from zoo.conversion.checks.readback import check_readable
-from zoo.conversion.checks.round_trip import equal_values, require_bitwise_equal
-from zoo.conversion.checks.unchanged import FileStates
+from zoo.conversion.checks import FileStates, check_constant, equal_values, require_bitwise_equal
 from zoo.conversion.dtypes import align_codes, cast, cast_pieces, parse_dtype
 from zoo.conversion.infer_head import (
     ConversionPlan,
@@ -25,8 +22,9 @@ from zoo.conversion.model_tensors import check_rules_of_plugin
 from zoo.conversion.open import OpenCheckpoint, lazy_arrays, open_source
 from zoo.conversion.report import ConversionReport
 from zoo.conversion.sentence_modules import check_modules, open_modules, write_modules
+from zoo.conversion.tokenizer import SourceTokenizer, unique_vocabulary
 from zoo.conversion.writers import LAYOUTS, CheckpointWriter
-from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.families.config import Config
 from zoo.hub.source import CheckpointDir
 from zoo.hub.upload.plan import CardMetadata
@@ -38,6 +36,7 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import check_target
 from zoo.io.progress import progress
 from zoo.io.tensors.formats import DTYPE_NAMES, TensorInfo, TensorReader, TensorToWrite
+from zoo.io.untrusted import parsing
 from zoo.sentence_models.pair_templates import check_pairs
 from zoo.weights import TensorCopy, TensorMapping
 
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
 
     NumpyArray = NDArray[np.generic[Any]]
     Array = NumpyArray | FileArray
+
 
 LOG = logging.getLogger("zoo")
 
@@ -369,3 +369,44 @@ def init_tensor(entry: TensorMapping, config: Config, seed: int = 0) -> "NDArray
     deviation = getattr(config, "initializer_range", 0.02)
     generator = np.random.Generator(np.random.Philox(key))
     return (generator.standard_normal(entry.shape) * deviation).astype(np.float32)
+
+
+def check_readable(
+    staging: Path, published: Path, plan: ConversionPlan, tokenizer: SourceTokenizer | None
+) -> None:
+    """Open a finished directory and compare its contents with the plan."""
+    try:
+        # The heads of a sentence encoder that were just written may be pickles.
+        opened = open_source(CheckpointDir(staging, str(published)), allow_pickle=True)
+        with opened.reader:
+            result_plan = plan_conversion(opened, plan.head)
+            for name in plan.config.__struct_fields__:
+                value = getattr(result_plan.config, name)
+                planned_value = getattr(plan.config, name)
+                if value != planned_value:
+                    raise VerificationError(f"{name} is {value!r:.80}, not {planned_value!r:.80}")
+            if opened.pooling != plan.opened.pooling:
+                raise VerificationError(f"pooling is {opened.pooling}, not {plan.opened.pooling}")
+            if tokenizer is not None and opened.family.text_tokenizer(plan.config) is None:
+                result_tokenizer = result_plan.opened.read_tokenizer(result_plan.config)
+                if result_tokenizer is None:
+                    raise VerificationError("the tokenizer is missing")
+                vocabulary = _vocabulary(result_tokenizer.json, staging)
+                if vocabulary != _vocabulary(tokenizer.json, staging):
+                    raise VerificationError("the tokenizer has a different vocabulary")
+    except ZooError as error:
+        reason = error.what.replace(str(staging), published.name)
+        raise VerificationError(
+            f"{plan.opened.source.directory}: the result of its conversion cannot be read back: "
+            f"{reason}",
+            "nothing was written",
+        ) from error
+
+
+def _vocabulary(json: bytes, staging: Path) -> dict[str, int]:
+    from tokenizers import Tokenizer as Backend
+
+    path = staging / "tokenizer.json"
+    with parsing(path, "a tokenizer"):
+        backend = Backend.from_str(json.decode())
+    return unique_vocabulary(backend, str(path))

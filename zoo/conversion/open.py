@@ -15,15 +15,16 @@ from zoo.checkpoint.generation_config import (
 )
 from zoo.conversion.dtypes import widen
 from zoo.conversion.inspect import class_names, find_config
-from zoo.conversion.runtime_reader import RuntimeReader
 from zoo.conversion.self_contained import with_derived_files
 from zoo.conversion.tokenizer import SourceTokenizer, read_tokenizer
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.families.base import GENERATING, POOLING_HEAD, Family
 from zoo.families.config import Config
+from zoo.families.runtimes import RuntimeModel
 from zoo.hub.select_files import CONFIG, SIDE_FILES, choose_format
 from zoo.hub.source import CheckpointDir
-from zoo.io.tensors.formats import SelectedReader, TensorReader
+from zoo.io.tensors.formats import FLOATING, SelectedReader, TensorInfo, TensorReader, widest_dtype
+from zoo.overrides import override
 from zoo.plugins import format_named
 from zoo.sentence_models.colbert_files import PROJECTION, is_stanford
 from zoo.sentence_models.pooling import Pooling
@@ -31,14 +32,14 @@ from zoo.sentence_models.retrieval_heads import HEAD_FILES, with_heads
 from zoo.sentence_models.sentence_transformers_files import MODULES, TASK_TRANSFORMER
 from zoo.tokenizers import SourceFiles
 from zoo.tokenizers.info import TokenizerInfo
-from zoo.weights import TensorCopy, TensorMapping
+from zoo.weights import TensorCopy, TensorMapping, WeightMap
 from zoo.weights.releases import RenamingReader
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.generic[Any]]  # A ``FileArray`` is passed as one; see ``lazy_arrays``.
+    Array = NDArray[np.generic[Any]]
 
 
 # Naming schemes that families describe by ``Family.runtime_model``.
@@ -322,3 +323,51 @@ def _generation(family: Family, files: SourceFiles, hub: Mapping[str, Any]) -> d
         path = files.path(GENERATION_CONFIG)
         return checked_generation_config(files.json(GENERATION_CONFIG), path)
     return generation_of_model_config(hub, files.path(CONFIG))
+
+
+class RuntimeReader(TensorReader):
+    """Tensors of a runtime's file, rearranged first to ours and then to the Hub's."""
+
+    # Tensors that the model has no rule for keep their names, so that a conversion reports them.
+
+    def __init__(self, inner: TensorReader, model: RuntimeModel, weights: WeightMap) -> None:
+        self.inner = inner
+        self.files = inner.files
+        hub_entries = {entry.target: entry for entry in weights.entries()}
+        self._pairs: dict[str, tuple[TensorMapping, TensorMapping, int]] = {}
+        self.tensors: dict[str, TensorInfo] = {}
+        mapped_names = set[str]()
+        for runtime_entry in model.weights.entries():
+            if not set(runtime_entry.sources) <= inner.tensors.keys():
+                continue
+            mapped_names.update(runtime_entry.sources)
+            hub_entry = hub_entries[runtime_entry.target]
+            codes = [inner.tensors[name].dtype for name in runtime_entry.sources]
+            integers = [code for code in codes if code not in FLOATING]  # They are refused by name.
+            code = integers[0] if integers else widest_dtype(codes)
+            shapes = [inner.tensors[name].shape for name in runtime_entry.sources]
+            if shapes != list(runtime_entry.source_shapes):
+                # The conversion reports them as tensors with another shape.
+                self.tensors |= {name: inner.tensors[name] for name in runtime_entry.sources}
+                continue
+            hub_tensors = zip(hub_entry.sources, hub_entry.source_shapes, strict=True)
+            for index, (name, shape) in enumerate(hub_tensors):
+                self._pairs[name] = (runtime_entry, hub_entry, index)
+                self.tensors[name] = TensorInfo(code, shape)
+        unmapped_names = inner.tensors.keys() - mapped_names - set(model.copies)
+        self.tensors |= {name: inner.tensors[name] for name in unmapped_names}
+
+    @override
+    def read(self, name: str) -> "NDArray[np.generic[Any]]":
+        if name not in self._pairs:
+            return self.inner.read(name)
+        runtime_entry, hub_entry, index = self._pairs[name]
+        arrays: list[Any] = [self.inner.read(source) for source in runtime_entry.sources]
+        codes = [self.inner.tensors[source].dtype for source in runtime_entry.sources]
+        tensor = runtime_entry.op.from_hub(widen(arrays, codes), hub_entry.shape)
+        array: NDArray[np.generic[Any]] = hub_entry.op.to_hub(tensor)[index]
+        return array
+
+    @override
+    def close(self) -> None:
+        self.inner.close()

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.conversion.checks.round_trip import require_bitwise_equal
+from zoo.conversion.checks import require_bitwise_equal
 from zoo.conversion.dtypes import cast, cast_pieces, output_dtype
 from zoo.conversion.open import OpenCheckpoint
 from zoo.conversion.safetensors_writer import Create, write_weights

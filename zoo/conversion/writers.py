@@ -19,7 +19,7 @@ from zoo.checkpoint import (
     SourceRecord,
     encode_manifest,
 )
-from zoo.conversion.checks.constants import constant_to_write
+from zoo.conversion.checks import constant_to_write
 from zoo.conversion.dtypes import output_dtype
 from zoo.conversion.hub_files import hub_side_files
 from zoo.conversion.infer_head import ConversionPlan

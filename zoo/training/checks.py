@@ -148,7 +148,7 @@ def _compare_logs(uninterrupted: Path, resumed: Path) -> None:
 
 def _compare_tensors(checkpoint: Path, resumed_checkpoint: Path) -> int:
     """Compare the tensors of two checkpoints, and return their number."""
-    from zoo.conversion.checks.round_trip import bitwise_equal
+    from zoo.conversion.checks import bitwise_equal
     from zoo.io.tensors.safetensors import SafetensorsReader
 
     count = 0

@@ -1,1 +1,0 @@
-"""Checks of a conversion: equal tensors, readable files, unchanged sources."""

@@ -6,9 +6,9 @@ shapes are read from modules that are built; a new module is a line of ``modules
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -16,8 +16,7 @@ from torch import nn
 
 from zoo.families.encoder import EncoderConfig
 from zoo.families.seq2seq import Seq2SeqConfig
-from zoo.nn.decoder import CausalBackbone, CausalLM, CausalModelFactory, CausalSequenceClassifier
-from zoo.nn.encoder import Classifier, Encoder, QuestionAnswering
+from zoo.nn.decoder import CausalModelFactory
 from zoo.nn.encoder_decoder import (
     PostNormDecoderBlock,
     Seq2SeqFactory,
@@ -35,7 +34,7 @@ from zoo.nn.heads import DenseHead, LinearHead, Pooler
 from zoo.nn.layers.convolution import TokenConvolution
 from zoo.nn.layers.highway import Highway
 from zoo.nn.layers.scalar_mix import ScalarMix
-from zoo.nn.transformer import FeedForward, PreNormBlock, SwiGLU
+from zoo.nn.transformer import FeedForward, SwiGLU
 
 PAGE = Path(__file__).parents[1] / "docs" / "module-parameters.md"
 INTRODUCTION = """\
@@ -98,23 +97,30 @@ SIZES = {
 }
 
 
-class Config(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DecoderConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration of a decoder, which has no segment types."""
+
+    layer_norm_eps: float = 1e-12
+
+
+class Config(DecoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A configuration with all fields that the functions of ``zoo.nn.encoder_factory`` read."""
 
     type_vocab_size: int = TYPES
-    layer_norm_eps: float = 1e-12
     pooler: bool = False
 
 
-CONFIG = Config(
-    vocab_size=VOCABULARY,
-    hidden_size=WIDTH,
-    num_layers=2,
-    num_heads=HEADS,
-    intermediate_size=INNER,
-    max_positions=POSITIONS,
-    labels=tuple(f"LABEL_{number}" for number in range(LABELS)),
-)
+SHAPES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": WIDTH,
+    "num_layers": 2,
+    "num_heads": HEADS,
+    "intermediate_size": INNER,
+    "max_positions": POSITIONS,
+    "labels": tuple(f"LABEL_{number}" for number in range(LABELS)),
+}
+CONFIG = Config(**SHAPES)
+DECODER_CONFIG = DecoderConfig(**SHAPES)
 SEQ2SEQ_CONFIG = Seq2SeqConfig(
     vocab_size=VOCABULARY,
     hidden_size=WIDTH,
@@ -127,46 +133,6 @@ SEQ2SEQ_CONFIG = Seq2SeqConfig(
     max_positions=POSITIONS,
     labels=CONFIG.labels,
 )
-
-
-class Decoder(CausalBackbone):
-    """The backbone of a decoder with pre-norm blocks and a final norm, as most have."""
-
-    def __init__(self, config: Config, **head_args: Any) -> None:
-        layers = make_blocks(
-            config, PreNormBlock, attention=lambda _: make_self_attention(config, causal=True)
-        )
-        norm = nn.LayerNorm(config.hidden_size)
-        embeddings = make_embeddings(config, norm=False, type_vocab_size=0)
-        super().__init__(embeddings, layers, final_norm=norm, **head_args)
-
-
-class DecoderLM(CausalLM, Decoder):
-    """The causal language model."""
-
-
-class DecoderSequenceClassifier(CausalSequenceClassifier, Decoder):
-    """Sequence classification by the last token."""
-
-
-class DecoderTokenClassifier(Classifier, Decoder):
-    """Token classification."""
-
-
-class DecoderQuestionAnswering(QuestionAnswering, Decoder):
-    """Extractive question answering."""
-
-
-class DecoderFactory(CausalModelFactory):
-    """The models of a decoder."""
-
-    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": Decoder,
-        "causal-lm": DecoderLM,
-        "sequence-classification": DecoderSequenceClassifier,
-        "token-classification": DecoderTokenClassifier,
-        "question-answering": DecoderQuestionAnswering,
-    }
 
 
 class Models(NamedTuple):
@@ -187,9 +153,9 @@ MODELS_OF_FACTORIES = (
     ),
     Models(
         "Decoders: `CausalModelFactory` of `zoo.nn.decoder`",
-        DecoderFactory,
-        CONFIG,
-        "The backbone is the family's own; this one has pre-norm blocks and learned positions.",
+        CausalModelFactory,
+        DECODER_CONFIG,
+        "By default, blocks are pre-norm and positions learned; a family names other parts.",
     ),
     Models(
         "Encoder-decoders: `Seq2SeqFactory` of `zoo.nn.encoder_decoder`",

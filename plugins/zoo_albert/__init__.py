@@ -4,7 +4,7 @@ import string
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.encoder import EncoderFamily, encoder_heads, mlm_head
@@ -32,10 +32,8 @@ class Albert(EncoderFamily):
     config_type: ClassVar[type[Config]] = AlbertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "albert-base-v2"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("query", "value"),
-        rescaled=("key", "value", "ffn_output"),
-        rescaled_inputs=("ffn_output",),
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
+        "query", "key", "value", "ffn_output"
     )
     config_files: ClassVar[tuple[str, ...]] = ("config.json", "albert_config.json")
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS

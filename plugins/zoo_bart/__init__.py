@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads, source_heads
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.fairseq import FAIRSEQ_FIRST, FAIRSEQ_ROLES
 from zoo.tokenizers.train import TokenizerTrainSpec
-from zoo_bart.config import CONFIG_MAP, CONFIG_MAPS, SPECIAL_TOKENS, BartConfig
+from zoo_bart.config import CONFIG_MAP, CONFIG_MAPS, BartConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -33,14 +33,10 @@ class Bart(Seq2SeqFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "bart-base"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("q_proj", "v_proj"),
-        rescaled=("k_proj", "v_proj", "fc2"),
-        rescaled_inputs=("fc2",),
-    )
-    special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
+    begins_with_language: ClassVar[bool] = True  # mBART's decoder.
+    special_tokens: ClassVar[Mapping[str, str]] = FAIRSEQ_ROLES
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
-        "byte-level-bpe": TokenizerTrainSpec(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",))
+        "byte-level-bpe": TokenizerTrainSpec(FAIRSEQ_FIRST, ("<mask>",))
     }
     # They have the order of the model types.
     named_heads: ClassVar[Mapping[str, Head]] = {
@@ -49,14 +45,7 @@ class Bart(Seq2SeqFamily):
     }
 
     @override
-    def model_type(self, config: BartConfig) -> str:
-        return config.model_type
-
-    @override
     def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
-        # mBART's files may state no first token: it is the language, which depends on the text
-        if hub.get("decoder_start_token_id") is None:
-            hub = {key: value for key, value in hub.items() if key != "decoder_start_token_id"}
         if hub.get("model_type") == "mbart" and not hub.get("id2label"):
             hub = {"num_labels": 2, **hub}  # the default of its class on the Hub
         return super().from_hub(hub, location)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Literal
 
 from zoo.families.config import ConfigMap
-from zoo.families.seq2seq import FIXED, IGNORED, KEYS, Seq2SeqConfig
+from zoo.families.seq2seq import FIXED, IGNORED, KEYS, Seq2SeqConfig, relative_keys
 
 POSITION_OFFSET = 2  # rows of the tables of positions before the first position
 
@@ -18,31 +18,18 @@ class BartConfig(Seq2SeqConfig, frozen=True, kw_only=True, forbid_unknown_fields
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
-SPECIAL_TOKENS = {
-    "bos": "<s>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "cls": "<s>",
-    "mask": "<mask>",
-}
 CONFIG_MAP = ConfigMap(
     keys={**KEYS, "classifier_dropout": "classifier_dropout"},
-    # settings of the implementation before transformers 3.4, which relatives of BART shared
     fixed={
         **FIXED,
-        "normalize_before": (None, False),
-        "normalize_embedding": (None, True),
-        "add_final_layer_norm": (None, False),
-        "static_position_embeddings": (None, False),
+        **relative_keys(pre_norm=False, embedding_norm=True, sinusoidal=False),
         "extra_pos_embeddings": (None, 2),
         "do_blenderbot_90_layernorm": (None, False),
     },
     ignored=IGNORED,
     supplied={"forced_eos_token_id": 2},
 )
-_PRE_NORM = {"normalize_before": (None, True), "add_final_layer_norm": (None, True)}
+_PRE_NORM = relative_keys(pre_norm=True, embedding_norm=True, sinusoidal=False)
 CONFIG_MAPS = {
     "mbart": replace(
         CONFIG_MAP, fixed={**CONFIG_MAP.fixed, **_PRE_NORM}, implied={"model_type": "mbart"}

@@ -3,11 +3,11 @@
 from typing import Any
 
 from zoo.families.recipe import (
-    TINY_CONFIG,
     LRSchedulerConfig,
-    OptimizerConfig,
     Recipe,
     SeqLenWarmup,
+    fairseq_adam,
+    tiny_seq2seq_recipe,
 )
 
 OBJECTIVE = "text-infilling+sentence-permutation"  # section 5.1
@@ -69,27 +69,17 @@ def recipe(size: str) -> Recipe:
         seq_len=512,
         global_batch_tokens=8000 * 512,
         max_steps=500_000,
-        optimizer=OptimizerConfig(
-            learning_rate=rate, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01, max_grad_norm=None
-        ),
+        optimizer=fairseq_adam(rate),
         lr_scheduler=LRSchedulerConfig(name="linear", warmup_steps=warmup),
     )
 
 
 def _tiny() -> Recipe:
-    # The decoder first has to learn to copy what the source has; short rows in the order of the
-    # text, of which most is not masked, teach it within a few hundred steps
-    return Recipe(
-        objective=OBJECTIVE,
+    # Short rows are in the order of the text, and most of them is not masked.
+    return tiny_seq2seq_recipe(
+        OBJECTIVE,
         objective_args=OPTIONS,
-        config=TINY_CONFIG,
-        vocab_size=600,
-        seq_len=64,
         seq_len_warmup=SeqLenWarmup(
             seq_len=32, fraction=0.4, keep="tokens", objective="text-infilling"
         ),
-        global_batch_tokens=2048,
-        max_steps=1000,
-        optimizer=OptimizerConfig(learning_rate=3e-3, betas=(0.9, 0.98), weight_decay=0.01),
-        lr_scheduler=LRSchedulerConfig(warmup_steps=100),
     )

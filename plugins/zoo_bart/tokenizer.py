@@ -6,11 +6,10 @@ from zoo.tokenizers import (
     SourceFiles,
     fairseq_bpe_tokenizer,
     is_sentencepiece,
-    sentencepiece_tokenizer,
     tokenizer_class,
 )
+from zoo.tokenizers.fairseq import FAIRSEQ_ROLES, fairseq_language_tokenizer
 from zoo.tokenizers.language_codes import LanguageCodes
-from zoo_bart.config import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -72,23 +71,13 @@ MORE = [
     "gl_ES",
     "sl_SI",
 ]
-FIRST = ("<s>", "<pad>", "</s>", "<unk>")  # instead of the first three pieces of SentencePiece's
 
 
 def tokenizer(files: SourceFiles) -> "Tokenizer":
     """Build the tokenizer of the kind that the files of a checkpoint have."""
     if not is_sentencepiece(files):
-        return fairseq_bpe_tokenizer(files, roles=SPECIAL_TOKENS)
+        return fairseq_bpe_tokenizer(files, roles=FAIRSEQ_ROLES)
     later = tokenizer_class(files) == "MBart50Tokenizer"
     names = [*CC25, *MORE] if later else CC25
     languages = LanguageCodes({name: name for name in names}, default="en_XX", leads=later)
-    built = sentencepiece_tokenizer(
-        files,
-        roles={**SPECIAL_TOKENS, **languages.roles},
-        first=FIRST,
-        skip=3,
-        last=(*names, SPECIAL_TOKENS["mask"]),
-        mask_takes_space=True,
-    )
-    languages.put_at_texts(built, files, SPECIAL_TOKENS)
-    return built
+    return fairseq_language_tokenizer(files, languages)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import WordPieceFamily, encoder_heads, mlm_head
@@ -22,11 +22,8 @@ class Bert(WordPieceFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_files: ClassVar[tuple[str, ...]] = ("config.json", "bert_config.json")
     default_checkpoint: ClassVar[str] = "bert-base-uncased"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("query", "value"),
-        rescaled=("key", "value", "output.dense"),
-        rescaled_inputs=("output.dense",),
-        prefix_model_types=("bert",),
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
+        "query", "key", "value", "output.dense", prefix_model_types=("bert",)
     )
     named_heads: ClassVar[Mapping[str, Head]] = {
         **encoder_heads("Bert", pooler=True),

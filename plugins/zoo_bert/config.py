@@ -1,24 +1,17 @@
 """BERT's configuration and the keys of its Hub configuration."""
 
 from zoo.families.config import ConfigMap
-from zoo.families.encoder import FIXED, KEYS, EncoderConfig
+from zoo.families.encoder import CLASSIFIER_KEYS, FIXED, PooledEncoderConfig
 
 
-class BertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BertConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of a BERT; with the defaults of ``base`` and of the Hub."""
-
-    type_vocab_size: int = 2  # number of segment types
-    # dropout probability before a classifier; ``None`` for ``dropout``
-    classifier_dropout: float | None = None
-    layer_norm_eps: float = 1e-12  # epsilon of the layer norms
-    # whether the bare backbone has a pooler; heads that use one always have it
-    pooler: bool = True
 
 
 _RELEASE = "written by the first release; no implementation reads it"
 _STUDENT = "written by the distillation of TinyBERT; no implementation reads it"
 CONFIG_MAP = ConfigMap(
-    keys={**KEYS, "classifier_dropout": "classifier_dropout"},
+    keys=CLASSIFIER_KEYS,
     fixed=FIXED,
     ignored={
         "directionality": _RELEASE,

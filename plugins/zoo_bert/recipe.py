@@ -1,12 +1,11 @@
 """Pretraining settings of BERT (arXiv:1810.04805, appendix A.2, and the released code)."""
 
 from zoo.families.recipe import (
-    ADAMW_WITHOUT_BIAS_CORRECTION,
     MASKING,
     TINY_CONFIG,
-    LRSchedulerConfig,
     Recipe,
     SeqLenWarmup,
+    million_steps,
     tiny_recipe,
 )
 
@@ -51,13 +50,8 @@ def recipe(size: str) -> Recipe:
             objective_args={**OPTIONS, "dupe_factor": copies},
             config={**TINY_CONFIG, "max_positions": 128},
         )
-    return Recipe(
-        objective=OBJECTIVE,
+    return million_steps(
+        OBJECTIVE,
         objective_args=OPTIONS,
-        seq_len=512,
         seq_len_warmup=SeqLenWarmup(seq_len=128, fraction=0.9),
-        global_batch_tokens=256 * 512,
-        max_steps=1_000_000,
-        optimizer=ADAMW_WITHOUT_BIAS_CORRECTION,
-        lr_scheduler=LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000),
     )

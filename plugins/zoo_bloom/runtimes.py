@@ -2,8 +2,15 @@
 
 from typing import Any
 
-from zoo.families.post_norm_runtimes import CT2_ACTIVATIONS, ct2_block, ct2_norm
-from zoo.families.runtimes import RuntimeHeader, RuntimeModel, layered, runtime_weights
+from zoo.families.decoder_runtimes import (
+    CT2_LOGITS_ONLY,
+    GGUF_BLOCKS,
+    GGUF_LOGITS_ONLY,
+    decoder_ctranslate2,
+    decoder_gguf,
+)
+from zoo.families.post_norm_runtimes import ct2_block, ct2_norm
+from zoo.families.runtimes import RuntimeHeader, RuntimeModel
 from zoo_bloom.config import BloomConfig
 from zoo_bloom.weights import weights
 
@@ -15,62 +22,32 @@ TRAINED_LENGTH = 2048
 def ctranslate2(config: BloomConfig, head: str) -> RuntimeModel | str:
     """Return a model as CTranslate2 describes it, or why it cannot."""
     if head != "causal-lm":
-        return "its generator returns the logits of a language model"
+        return CT2_LOGITS_ONLY
     names: dict[Any, Any] = {
-        "decoder/embeddings/weight": "embeddings.tokens.weight",
         **ct2_norm("decoder/layernorm_embedding", "embeddings.norm"),
         **ct2_norm("decoder/layer_norm", "final_norm"),
         **ct2_block("decoder/layer_{i}/"),
     }
     settings = {
-        "num_layers": config.num_layers,
-        "num_heads": config.num_heads,
-        "pre_norm": True,
-        "activation": CT2_ACTIVATIONS[config.activation],
         "layernorm_embedding": True,
         "alibi": True,
         "alibi_use_positive_positions": True,
-        "layer_norm_epsilon": config.layer_norm_eps,
     }
-    return RuntimeModel(
-        "decoder",
-        settings,
-        runtime_weights(names, weights(config, head), {"i": config.num_layers}),
-        copies={"decoder/projection/weight": "embeddings.tokens.weight"},
-    )
+    return decoder_ctranslate2(config, weights(config, head), names, settings)
 
 
 def gguf(config: BloomConfig, head: str) -> RuntimeModel | str:
     """Return a model as llama.cpp describes it, or why it cannot."""
     if head != "causal-lm":
-        return "it returns the logits of a language model"
-    names: dict[Any, Any] = {
-        "token_embd.weight": "embeddings.tokens.weight",
-        "token_embd_norm.{p}": "embeddings.norm.{p}",
-        **layered(
-            "blk.{i}.",
-            {
-                "attn_norm.{p}": "attention_norm.{p}",
-                "attn_qkv.{p}": "attention.qkv.{p}",
-                "attn_output.{p}": "attention.out.{p}",
-                "ffn_norm.{p}": "ffn_norm.{p}",
-                "ffn_up.{p}": "ffn.up.{p}",
-                "ffn_down.{p}": "ffn.down.{p}",
-            },
-        ),
-        "output_norm.{p}": "final_norm.{p}",
-    }
+        return GGUF_LOGITS_ONLY
+    names = {"token_embd_norm.{p}": "embeddings.norm.{p}", **GGUF_BLOCKS}
     settings = {
         "context_length": TRAINED_LENGTH,
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "block_count": config.num_layers,
-        "attention.head_count": config.num_heads,
         "attention.head_count_kv": config.num_heads,
         "attention.layer_norm_epsilon": config.layer_norm_eps,
     }
-    model = runtime_weights(names, weights(config, head), {"i": config.num_layers})
-    return RuntimeModel("bloom", settings, model, tokenizer={"pre": "bloom"})
+    rules = weights(config, head)
+    return decoder_gguf(config, rules, "bloom", names, settings, tokenizer={"pre": "bloom"})
 
 
 def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:

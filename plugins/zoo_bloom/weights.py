@@ -2,7 +2,7 @@
 
 from zoo.weights import DeinterleaveQKV, Rule, WeightMap
 from zoo.weights.encoder_rules import module_rule
-from zoo.weights.head_rules import HeadNames, lm_head_rules, with_head
+from zoo.weights.head_rules import causal_head_rules
 from zoo_bloom.config import BloomConfig
 
 _PREFIX = "transformer."
@@ -14,7 +14,6 @@ def weights(config: BloomConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     width = config.hidden_size
     inner = config.intermediate_size
-    labels = len(config.labels)
     layer = "layers.{i}."
     fused = Rule(
         _LAYER + "self_attention.query_key_value.{p}",
@@ -37,8 +36,4 @@ def weights(config: BloomConfig, head: str) -> WeightMap:
         prefix=_PREFIX,
         counts={"i": config.num_layers},
     )
-    if head == "causal-lm":
-        return lm_head_rules(backbone, config, _TOKENS, tied=True)
-    if head == "sequence-classification":
-        return backbone.plus(Rule("score.weight", "head.weight", (labels, width)))
-    return with_head(backbone, config, head, HeadNames())
+    return causal_head_rules(backbone, config, head, _TOKENS)

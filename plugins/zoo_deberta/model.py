@@ -55,7 +55,7 @@ from zoo_deberta.positions import rows_by_difference
 class DebertaEncoder(Encoder):
     """The backbone."""
 
-    layer_inputs: ClassVar[tuple[str, ...]] = ("relative", "relative_norm")
+    layer_inputs: tuple[str, ...] = ("relative", "relative_norm")
 
     def __init__(self, config: DebertaConfig, **head_args: Any) -> None:
         first_block: Any = PostNormBlock

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.distillation import DistillationRecipe
@@ -22,10 +22,8 @@ class DistilBert(WordPieceFamily):
     config_type: ClassVar[type[Config]] = DistilBertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "distilbert-base-uncased"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("q_lin", "v_lin"),
-        rescaled=("k_lin", "v_lin", "ffn.lin2"),
-        rescaled_inputs=("ffn.lin2",),
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
+        "q_lin", "k_lin", "v_lin", "ffn.lin2"
     )
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads("DistilBert")
 

@@ -6,11 +6,10 @@ BERT's (arXiv:1810.04805, section 3.1 and appendix A.2, and the released code).
 
 from zoo.families.distillation import pretraining_recipe
 from zoo.families.recipe import (
-    ADAMW_WITHOUT_BIAS_CORRECTION,
     MASKING,
     TINY_CONFIG,
-    LRSchedulerConfig,
     Recipe,
+    million_steps,
     tiny_recipe,
 )
 
@@ -45,12 +44,4 @@ def recipe(size: str) -> Recipe:
         changes = {**TINY_CONFIG, "max_positions": 128}
         return tiny_recipe(OBJECTIVE, objective_args=OPTIONS, config=changes)
     # BERT, appendix A.2: 256 rows of 512 tokens, 1,000,000 steps
-    return Recipe(
-        objective=OBJECTIVE,
-        objective_args=OPTIONS,
-        seq_len=512,
-        global_batch_tokens=256 * 512,
-        max_steps=1_000_000,
-        optimizer=ADAMW_WITHOUT_BIAS_CORRECTION,
-        lr_scheduler=LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000),
-    )
+    return million_steps(OBJECTIVE, objective_args=OPTIONS)

@@ -1,7 +1,7 @@
 """ELECTRA's configuration and the keys of its Hub configuration."""
 
 from zoo.families.config import ConfigMap
-from zoo.families.encoder import FIXED, KEYS, EncoderConfig
+from zoo.families.encoder import CLASSIFIER_KEYS, FIXED, EncoderConfig
 
 
 class ElectraConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,9 +22,8 @@ class ElectraConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
 
 CONFIG_MAP = ConfigMap(
     keys={
-        **KEYS,
+        **CLASSIFIER_KEYS,
         "embedding_size": "embedding_size",
-        "classifier_dropout": "classifier_dropout",
         "summary_last_dropout": "summary_dropout",
     },
     fixed={

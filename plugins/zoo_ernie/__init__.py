@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import WordPieceFamily, encoder_heads
@@ -20,10 +20,8 @@ class Ernie(WordPieceFamily):
     config_type: ClassVar[type[Config]] = ErnieConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "ernie-3.0-base-zh"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("query", "value"),
-        rescaled=("key", "value", "output.dense"),
-        rescaled_inputs=("output.dense",),
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
+        "query", "key", "value", "output.dense"
     )
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads("Ernie", pooler=True)
 

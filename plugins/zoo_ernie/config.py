@@ -1,24 +1,18 @@
 """ERNIE's configuration and the keys of its Hub configuration."""
 
 from zoo.families.config import ConfigMap, same_names
-from zoo.families.encoder import FIXED, KEYS, EncoderConfig
+from zoo.families.encoder import CLASSIFIER_KEYS, FIXED, PooledEncoderConfig
 
 
-class ErnieConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ErnieConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of an ERNIE; the defaults are the Hub's."""
 
-    type_vocab_size: int = 2  # number of segment types
     use_task_id: bool = False  # whether an embedding of the task is added, from version 2.0 on
     task_type_vocab_size: int = 3  # number of tasks
-    # dropout probability before a classifier; ``None`` for ``dropout``
-    classifier_dropout: float | None = None
-    layer_norm_eps: float = 1e-12  # epsilon of the layer norms
-    # whether the bare backbone has a pooler; heads that use one always have it
-    pooler: bool = True
 
 
 CONFIG_MAP = ConfigMap(
-    keys={**KEYS, **same_names("classifier_dropout", "use_task_id", "task_type_vocab_size")},
+    keys={**CLASSIFIER_KEYS, **same_names("use_task_id", "task_type_vocab_size")},
     fixed=FIXED,
 )
 SIZES = {

@@ -5,12 +5,11 @@ that are not published, and ERNIE 2.0's tasks need labelled data.
 """
 
 from zoo.families.recipe import (
-    ADAMW_WITHOUT_BIAS_CORRECTION,
     MASKING,
     TINY_CONFIG,
-    LRSchedulerConfig,
     Recipe,
     SeqLenWarmup,
+    million_steps,
     tiny_recipe,
 )
 
@@ -22,13 +21,8 @@ def recipe(size: str) -> Recipe:
     """Return the settings of a size, or for ``tiny`` a run of a few minutes on two cores."""
     if size == "tiny":
         return tiny_recipe(OBJECTIVE, objective_args=OPTIONS, config=TINY_CONFIG)
-    return Recipe(
-        objective=OBJECTIVE,
+    return million_steps(
+        OBJECTIVE,
         objective_args=OPTIONS,
-        seq_len=512,
         seq_len_warmup=SeqLenWarmup(seq_len=128, fraction=0.9),
-        global_batch_tokens=256 * 512,
-        max_steps=1_000_000,
-        optimizer=ADAMW_WITHOUT_BIAS_CORRECTION,
-        lr_scheduler=LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000),
     )

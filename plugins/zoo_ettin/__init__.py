@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
+from zoo.families.alternating import ROTARY_BASES, change_rotary_bases
 from zoo.families.base import Family, Head
 from zoo.families.causal import CausalFamily, causal_lm_head
 from zoo.families.config import Config, ConfigMap
@@ -25,18 +26,15 @@ class Ettin(CausalFamily):
     config_type: ClassVar[type[Config]] = EttinConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "ettin-decoder-150m"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("q_proj", "v_proj"),
-        rescaled=("k_proj", "v_proj", "mlp.Wo"),
-        rescaled_inputs=("mlp.Wo",),
-        prefix_model_types=("modernbert-decoder",),
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
+        "q_proj", "k_proj", "v_proj", "mlp.Wo", prefix_model_types=("modernbert-decoder",)
     )
     named_heads: ClassVar[Mapping[str, Head]] = {
         "none": standard_head("none", _CLASSES),
         "causal-lm": causal_lm_head(f"{_CLASSES}ForCausalLM"),
         "sequence-classification": standard_head("sequence-classification", _CLASSES),
     }
-    fields_by_stage: ClassVar[tuple[str, ...]] = ("global_rope_theta", "local_rope_theta")
+    fields_by_stage: ClassVar[tuple[str, ...]] = ROTARY_BASES
     # The decoders have the vocabulary of the encoders.
     special_tokens: ClassVar[Mapping[str, str]] = {
         "unk": "[UNK]",
@@ -53,8 +51,7 @@ class Ettin(CausalFamily):
 
     @override
     def reconfigure(self, model: Any, config: Any) -> None:
-        model.global_rotary.base = config.global_rope_theta
-        model.local_rotary.base = config.local_rope_theta
+        change_rotary_bases(model, config)
 
 
 @hookimpl

@@ -8,18 +8,8 @@ warm-up and the schedule ``warmup-stable-decay``.
 
 from typing import NamedTuple
 
-from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, SeqLenWarmup
-
-# Billions of tokens of the phases.
-_FIRST = 1700
-_LONGER = 250
-_DECAY = 50
-_TOTAL = _FIRST + _LONGER + _DECAY
-# Tokens of a row.
-_SHORT = 1024
-_LONG = 8192
-_BATCH = 4608 * _SHORT
-_BASE_OF_SHORT_ROWS = 10_000.0
+from zoo.families.alternating import three_phase_recipe
+from zoo.families.recipe import LRSchedulerConfig, Recipe, stable_adamw, tiny_causal_recipe
 
 
 class _Size(NamedTuple):
@@ -42,51 +32,11 @@ _SIZES = {
 def recipe(size: str) -> Recipe:
     """Return the settings of a size; ``tiny`` takes a few minutes on two cores."""
     if size == "tiny":
-        return Recipe(
-            objective="causal-lm",
-            vocab_size=1024,
-            seq_len=128,
-            global_batch_tokens=4096,
-            max_steps=800,
-            config={"initializer_range": 0.05},
-            optimizer=_optimizer(4e-3, weight_decay=0.01),
+        return tiny_causal_recipe(
+            optimizer=stable_adamw(4e-3, weight_decay=0.01),
             lr_scheduler=LRSchedulerConfig(
                 name="warmup-stable-decay", warmup_steps=80, decay_fraction=0.3
             ),
         )
     rate, decay, warmup = _SIZES[size]
-    return Recipe(
-        objective="causal-lm",
-        seq_len=_LONG,
-        seq_len_warmup=SeqLenWarmup(
-            seq_len=_SHORT,
-            fraction=_FIRST / _TOTAL,
-            keep="tokens",
-            learning_rate=rate,
-            config=dict.fromkeys(("global_rope_theta", "local_rope_theta"), _BASE_OF_SHORT_ROWS),
-        ),
-        global_batch_tokens=_BATCH,
-        max_steps=_steps(_TOTAL),
-        optimizer=_optimizer(rate / 2, weight_decay=decay / rate),
-        lr_scheduler=LRSchedulerConfig(
-            name="warmup-stable-decay",
-            warmup_steps=_steps(warmup),
-            decay_fraction=_DECAY / _TOTAL,
-        ),
-    )
-
-
-def _steps(billions: int) -> int:
-    return billions * 1_000_000_000 // _BATCH
-
-
-def _optimizer(rate: float, weight_decay: float) -> OptimizerConfig:
-    """Return StableAdamW, which clips updates instead of gradients."""
-    return OptimizerConfig(
-        name="stable-adamw",
-        learning_rate=rate,
-        betas=(0.9, 0.98),
-        eps=1e-6,
-        max_grad_norm=None,
-        weight_decay=weight_decay,
-    )
+    return three_phase_recipe("causal-lm", rates=(rate, rate / 2), decay=decay, warmup=warmup)

@@ -2,30 +2,19 @@
 
 from typing import ClassVar, Literal
 
-from zoo.families.config import Activation, Config, ConfigMap, same_names
+from zoo.families.config import Activation, ConfigMap, TransformerConfig, same_names
 from zoo.families.config.keys import COMMON
 
 
-class EuroBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EuroBertConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of a EuroBERT; the defaults are the Hub's.
 
     Attributes:
-        vocab_size: number of tokens in the vocabulary.
-        hidden_size: width of the hidden state.
-        num_layers: number of blocks.
-        num_heads: number of attention heads per block.
         num_kv_heads: number of heads of keys and values; ``None`` for ``num_heads``.
-        intermediate_size: inner width of the feed-forward networks, of input and gate each.
-        max_positions: number of tokens of the longest row.
-        activation: activation function of the feed-forward networks.
         rope_theta: base of the rotary frequencies.
-        attention_dropout: dropout probability of the attention weights.
         classifier_pooling: what a classifier of texts reads: the first token (``bos``), the mean of
             the tokens (``mean``), or each token, whose logits it averages (``late``).
         layer_norm_eps: epsilon of the norms.
-        initializer_range: standard deviation of initial weights.
-        pad_token_id: the padding token, or ``None``.
-        tie_embeddings: use the token embeddings as output embeddings.
         dropout: dropout probability of what is added to the residual path: none.
     """
 
@@ -40,17 +29,10 @@ class EuroBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_positions: int = 8192
     activation: Activation = "silu"
     rope_theta: float = 10_000.0
-    attention_dropout: float = 0.0
     classifier_pooling: Literal["bos", "mean", "late"] = "late"
     layer_norm_eps: float = 1e-5
-    initializer_range: float = 0.02
     pad_token_id: int | None = 128001
     tie_embeddings: bool = False
-
-    @property
-    def head_size(self) -> int:
-        """Width of an attention head."""
-        return self.hidden_size // self.num_heads
 
 
 THETA = {"rope_parameters.rope_theta": "rope_theta"}

@@ -7,12 +7,12 @@ feed-forward networks a gate. Attention goes both ways. The output embeddings ar
 own, without a layer before them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from zoo.nn.encoder import Classifier, Encoder, MaskedLM, pool_tokens
+from zoo.nn.encoder import Classifier, Encoder, pool_tokens
 from zoo.nn.encoder_factory import (
     ModelFactory,
     PoolerAndHead,
@@ -22,53 +22,14 @@ from zoo.nn.encoder_factory import (
 )
 from zoo.nn.heads import DenseHead, FirstTokenPooler, OutputEmbeddings
 from zoo.nn.layers.norms import RMSNorm
-from zoo.nn.packed_attention import DocumentOffsets
-from zoo.nn.positions import AttentionInputs, Positions, Rotary
+from zoo.nn.positions import Rotary
 from zoo.nn.transformer import GatedFeedForward, PreNormBlock
 from zoo.overrides import override
 from zoo_eurobert.config import EuroBertConfig
 
 
-class EuroBertEncoder(Encoder):
-    """The backbone.
-
-    Args:
-        config: the configuration.
-        **head_args: pooler and head; see ``Encoder``.
-    """
-
-    def __init__(self, config: EuroBertConfig, **head_args: Any) -> None:
-        layers = make_blocks(
-            config,
-            PreNormBlock,
-            attention=lambda _: make_self_attention(config, bias=False),
-            norm_type=RMSNorm,
-            ffn_type=GatedFeedForward,
-            bias=False,
-        )
-        embeddings = make_embeddings(config, positions=False, norm=False)
-        norm = RMSNorm(config.hidden_size, config.layer_norm_eps)
-        super().__init__(embeddings, layers, final_norm=norm, **head_args)
-        self.rotary = Rotary(config.head_size, config.rope_theta)
-        self.classifier_pooling = config.classifier_pooling
-
-    @override
-    def attention_inputs(
-        self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions
-    ) -> Sequence[AttentionInputs]:
-        return [AttentionInputs(mask, self.rotary(positions.queries))] * len(self.order)
-
-
-class EuroBertLM(MaskedLM, EuroBertEncoder):
-    """Masked language modelling."""
-
-
-class EuroBertTokenClassifier(Classifier, EuroBertEncoder):
-    """Token classification."""
-
-
-class EuroBertClassifier(Classifier, EuroBertEncoder):
-    """Classification of texts."""
+class LateClassifier(Classifier):
+    """Classification of texts by the mean of the tokens' logits, if there is no pooler."""
 
     @override
     def forward(
@@ -78,28 +39,42 @@ class EuroBertClassifier(Classifier, EuroBertEncoder):
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return the logits, (batch, labels)."""
-        if self.classifier_pooling == "bos":
-            return super().forward(input_ids, attention_mask, token_type_ids)
-        hidden = self.encode_batch(input_ids, attention_mask, token_type_ids)
-        if self.classifier_pooling == "mean":
-            return self.outputs(pool_tokens(hidden, attention_mask, "mean"))
-        logits = self.outputs(hidden)["logits"]
-        return {"logits": pool_tokens(logits, attention_mask, "mean")}
+        logits = super().forward(input_ids, attention_mask, token_type_ids)["logits"]
+        if self.pooler is None:
+            logits = pool_tokens(logits, attention_mask, "mean")
+        return {"logits": logits}
 
 
 class EuroBertFactory(ModelFactory):
-    """The models of the family, all on its own backbone."""
+    """The default models of encoders, with a decoder's blocks and heads of their own."""
 
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": EuroBertEncoder,
-        "masked-lm": EuroBertLM,
-        "sequence-classification": EuroBertClassifier,
-        "token-classification": EuroBertTokenClassifier,
+        **ModelFactory.model_classes,
+        "sequence-classification": LateClassifier,
     }
 
     @override
     def backbone_args(self) -> dict[str, Any]:
-        return {"config": self.config}
+        config = self.config
+        blocks = make_blocks(
+            config,
+            PreNormBlock,
+            attention=lambda _: make_self_attention(config, bias=False),
+            norm_type=RMSNorm,
+            ffn_type=GatedFeedForward,
+            bias=False,
+        )
+        return {
+            "embeddings": make_embeddings(config, positions=False, norm=False),
+            "layers": blocks,
+            "final_norm": RMSNorm(config.hidden_size, config.layer_norm_eps),
+            "rotary": Rotary(config.head_size, config.rope_theta),
+        }
+
+    @override
+    def pooling(self, head: str) -> str | None:
+        is_mean = self.config.classifier_pooling == "mean"
+        return "mean" if is_mean and head == "sequence-classification" else None
 
     @override
     def masked_lm_head(self) -> nn.Module:
@@ -111,7 +86,7 @@ class EuroBertFactory(ModelFactory):
 
     @override
     def sequence_head(self, outputs: int) -> PoolerAndHead:
-        pooler = FirstTokenPooler() if self.config.classifier_pooling == "bos" else None
+        pooler = None if self.config.classifier_pooling == "late" else FirstTokenPooler()
         return pooler, DenseHead(self.width, outputs, act="gelu")
 
 

@@ -6,6 +6,7 @@ from zoo.families.runtimes import (
     QKV,
     RuntimeHeader,
     RuntimeModel,
+    gguf_sizes,
     layered,
     runtime_weights,
 )
@@ -48,12 +49,8 @@ def gguf(config: EuroBertConfig, head: str) -> RuntimeModel | str:
         "output_norm.weight": "final_norm.weight",
     }
     settings = {
-        "context_length": config.max_positions,
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "block_count": config.num_layers,
+        **gguf_sizes(config),
         "vocab_size": config.vocab_size,
-        "attention.head_count": config.num_heads,
         "attention.head_count_kv": kv_heads,
         "attention.layer_norm_rms_epsilon": config.layer_norm_eps,
         "attention.causal": False,
@@ -72,13 +69,8 @@ def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:
     return {
         "model_type": "eurobert",
         "architectures": ["EuroBertModel"],
-        "vocab_size": header.rows("token_embd.weight"),
-        "hidden_size": header.count("embedding_length"),
-        "num_hidden_layers": header.count("block_count"),
-        "num_attention_heads": heads,
+        **header.common_keys(),
         "num_key_value_heads": header.count("attention.head_count_kv", heads),
-        "intermediate_size": header.count("feed_forward_length"),
-        "max_position_embeddings": header.count("context_length"),
         "rms_norm_eps": header.number("attention.layer_norm_rms_epsilon"),
         "rope_theta": header.number("rope.freq_base", 10_000.0),
         "pad_token_id": header.token("padding"),

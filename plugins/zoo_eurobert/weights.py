@@ -1,8 +1,8 @@
 """Weight rules of EuroBERT."""
 
-from zoo.weights import Rule, TiedAlias, WeightMap
+from zoo.weights import Rule, WeightMap
 from zoo.weights.encoder_rules import gated_block_rules, module_rule
-from zoo.weights.head_rules import dense_rules
+from zoo.weights.head_rules import dense_rules, output_rules
 from zoo_eurobert.config import EuroBertConfig
 
 _TOKENS = "model.embed_tokens.weight"
@@ -12,10 +12,9 @@ def weights(config: EuroBertConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     width = config.hidden_size
     labels = len(config.labels)
-    table = config.vocab_size, width
     backbone = WeightMap(
         rules=[
-            Rule(_TOKENS, "embeddings.tokens.weight", table),
+            Rule(_TOKENS, "embeddings.tokens.weight", (config.vocab_size, width)),
             *gated_block_rules(config),
             Rule("model.norm.weight", "final_norm.weight", (width,)),
         ],
@@ -23,10 +22,8 @@ def weights(config: EuroBertConfig, head: str) -> WeightMap:
         counts={"i": config.num_layers},
     )
     match head:
-        case "masked-lm" if config.tie_embeddings:
-            return backbone.plus(ties=[TiedAlias("lm_head.weight", to=_TOKENS)])
         case "masked-lm":
-            return backbone.plus(Rule("lm_head.weight", "head.decoder.weight", table))
+            return output_rules(backbone, config, "lm_head.weight", _TOKENS)
         case "sequence-classification":
             return backbone.plus(*dense_rules(config, "dense", "classifier", labels))
         case "token-classification":

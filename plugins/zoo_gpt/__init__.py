@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, joint_targets
 from zoo.families.base import Family, Head
 from zoo.families.causal import CausalFamily, causal_lm_head
 from zoo.families.config import Config, ConfigMap
@@ -45,11 +45,8 @@ class Gpt(CausalFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["gpt2"]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "gpt2"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("c_attn",),
-        rescaled=("c_attn", "mlp.c_proj"),
-        rescaled_inputs=("mlp.c_proj",),
-        prefix_model_types=("gpt2",),
+    adapter_targets: ClassVar[AdapterTargets] = joint_targets(
+        "c_attn", "mlp.c_proj", prefix_model_types=("gpt2",)
     )
     named_heads: ClassVar[Mapping[str, Head]] = _HEADS
 

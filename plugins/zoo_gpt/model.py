@@ -20,68 +20,34 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from zoo.nn.decoder import (
-    CausalBackbone,
-    CausalLM,
-    CausalModelFactory,
-    CausalSequenceClassifier,
-    last_token_index,
+from zoo.nn.decoder import CausalLM, CausalModelFactory, last_token_index
+from zoo.nn.encoder import Encoder
+from zoo.nn.encoder_factory import (
+    PoolerAndHead,
+    make_blocks,
+    make_embeddings,
+    make_self_attention,
 )
-from zoo.nn.encoder import Classifier, Encoder, QuestionAnswering
-from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
 from zoo.nn.heads import LinearHead, gather_rows
 from zoo.nn.layers.init import truncated_normal_
-from zoo.nn.transformer import PostNormBlock, PreNormBlock
+from zoo.nn.transformer import PostNormBlock, PreNormBlock, SelfAttention
 from zoo.overrides import override
 from zoo_gpt.config import GptConfig
 
 
-class GptDecoder(CausalBackbone):
-    """The backbone."""
-
-    def __init__(self, config: GptConfig, **head_args: Any) -> None:
-        pre_norm = config.norm == "pre"
-        final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-
-        def attention(index: int) -> nn.Module:
-            scale = config.attention_scale(index)
-            return make_self_attention(config, causal=True, scale=scale)
-
-        layers = make_blocks(
-            config,
-            PreNormBlock if pre_norm else PostNormBlock,
-            attention=attention,
-            intermediate_size=config.inner_size,
-        )
-        head_args["final_norm"] = final_norm if pre_norm else None
-        super().__init__(make_embeddings(config, norm=False), layers, **head_args)
-        self.pad_token_id = config.pad_token_id
-
-
-class GptLM(CausalLM, GptDecoder):
-    """The causal language model."""
-
-
-class GptSequenceClassifier(CausalSequenceClassifier, GptDecoder):
-    """Sequence classification by the last token."""
-
-
-class GptTokenClassifier(Classifier, GptDecoder):
-    """Token classification."""
-
-
-class GptQuestionAnswering(QuestionAnswering, GptDecoder):
-    """Extractive question answering."""
-
-
-class GptMultipleChoice(CausalLM, GptDecoder):
+class GptMultipleChoice(CausalLM):
     """Multiple choice next to language modelling: the first GPT was fine-tuned on both losses
     (section 3.2). A choice is scored by its last token.
+
+    Args:
+        *parts: see ``CausalBackbone``.
+        pooler: maps one token of each choice, (choices, hidden), to its score, (choices, 1).
+        **options: see ``CausalBackbone``.
     """
 
-    def __init__(self, config: GptConfig, **head_args: Any) -> None:
-        super().__init__(config, **head_args)
-        self.choice = LinearHead(config.hidden_size, 1, config.choice_dropout)
+    def __init__(self, *parts: Any, pooler: nn.Module, **options: Any) -> None:
+        super().__init__(*parts, **options)
+        self.choice = pooler
 
     @override
     def forward(
@@ -125,17 +91,43 @@ class GptMultipleChoice(CausalLM, GptDecoder):
 
 
 class GptFactory(CausalModelFactory):
-    """The models of the family, all on its own backbone."""
+    """The default models of decoders, for the first GPT with norms after the sums."""
 
     language_model_heads: ClassVar[tuple[str, ...]] = ("causal-lm", "multiple-choice")
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": GptDecoder,
-        "causal-lm": GptLM,
+        **CausalModelFactory.model_classes,
         "multiple-choice": GptMultipleChoice,
-        "sequence-classification": GptSequenceClassifier,
-        "token-classification": GptTokenClassifier,
-        "question-answering": GptQuestionAnswering,
     }
+
+    @override
+    def backbone_args(self) -> dict[str, Any]:
+        config = self.config
+        block_type = PostNormBlock
+        final_norm = None
+        if config.norm == "pre":
+            block_type = PreNormBlock
+            final_norm = nn.LayerNorm(self.width, eps=config.layer_norm_eps)
+        blocks = make_blocks(
+            config, block_type, attention=self.attention, intermediate_size=config.inner_size
+        )
+        return {
+            "embeddings": make_embeddings(config, norm=False),
+            "layers": blocks,
+            "final_norm": final_norm,
+            "pad_token_id": config.pad_token_id,
+        }
+
+    def attention(self, index: int) -> SelfAttention:
+        """Return the attention of a block."""
+        scale = self.config.attention_scale(index)
+        return make_self_attention(self.config, causal=True, scale=scale)
+
+    @override
+    def pooler_and_head(self, head: str) -> PoolerAndHead:
+        pooler, head_module = super().pooler_and_head(head)
+        if head == "multiple-choice":
+            pooler = LinearHead(self.width, 1, self.config.choice_dropout)
+        return pooler, head_module
 
     @override
     def token_head(self, outputs: int) -> nn.Module:

@@ -2,9 +2,10 @@
 
 from collections.abc import Collection
 
-from zoo.weights import Ignore, Rule, Transpose, WeightMap, is_arange, is_causal_mask, is_mask_value
+from zoo.weights import Ignore, Rule, Transpose, WeightMap, is_arange
+from zoo.weights.buffers import causal_buffers
 from zoo.weights.encoder_rules import module_rule
-from zoo.weights.head_rules import HeadNames, lm_head_rules, with_head, with_mix
+from zoo.weights.head_rules import causal_head_rules, lm_head_rules
 from zoo.weights.releases import ReleaseTensor
 from zoo_gpt.config import GptConfig
 
@@ -18,20 +19,12 @@ _BLOCK_MODULES = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj"
 
 def weights(config: GptConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    width = config.hidden_size
+    tied = config.tie_embeddings
     backbone = _backbone(config)
-    labels = len(config.labels)
-    match head:
-        case "causal-lm":
-            return lm_head_rules(backbone, config, _tokens(config), tied=config.tie_embeddings)
-        case "multiple-choice":
-            choice = module_rule("multiple_choice_head.summary", "choice", 1, width)
-            return weights(config, "causal-lm").plus(choice)
-        case "sequence-classification":
-            return with_mix(backbone, config).plus(
-                Rule("score.weight", "head.weight", (labels, width))
-            )
-    return with_head(backbone, config, head, HeadNames())
+    if head == "multiple-choice":
+        choice = module_rule("multiple_choice_head.summary", "choice", 1, config.hidden_size)
+        return lm_head_rules(backbone, config, _tokens(config), tied=tied).plus(choice)
+    return causal_head_rules(backbone, config, head, _tokens(config), tied=tied)
 
 
 def _tokens(config: GptConfig) -> str:
@@ -57,12 +50,7 @@ def _backbone(config: GptConfig) -> WeightMap:
             *final,
         ],
         drops=[
-            Ignore(_LAYER + "attn.bias", "a buffer: the causal mask", is_causal_mask),
-            Ignore(
-                _LAYER + "attn.masked_bias",
-                "a buffer: the score of masked positions",
-                is_mask_value,
-            ),
+            *causal_buffers(_LAYER + "attn."),
             Ignore(_PREFIX + "position_ids", "a buffer: 0, 1, 2, ...", is_arange),
         ],
         legacy={"g": "weight", "b": "bias", "w": "weight"},  # of the first release

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, joint_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import WordPieceFamily, encoder_heads
@@ -16,18 +16,6 @@ if TYPE_CHECKING:
 
     from zoo.tokenizers import SourceFiles
 
-# They have the order of the model types. ``New...`` are the classes of the published code.
-_ENCODER_HEADS = encoder_heads("Gte", "New", pooler=True)
-_MULTILINGUAL_TOKENS = {
-    "bos": "<s>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "cls": "<s>",
-    "mask": "<mask>",
-}
-
 
 class Gte(WordPieceFamily):
     """The family; it imports torch when a model is built."""
@@ -39,19 +27,11 @@ class Gte(WordPieceFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "gte-multilingual-base"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("qkv_proj",),
-        rescaled=("qkv_proj", "down_proj"),
-        rescaled_inputs=("down_proj",),
+    adapter_targets: ClassVar[AdapterTargets] = joint_targets("qkv_proj", "down_proj")
+    # They have the order of the model types. ``New...`` are the classes of the published code.
+    named_heads: ClassVar[Mapping[str, Head]] = encoder_heads(
+        "Gte", "New", pooler=True, without=("question-answering", "multiple-choice")
     )
-    named_heads: ClassVar[Mapping[str, Head]] = {
-        name: _ENCODER_HEADS[name]
-        for name in ("none", "masked-lm", "sequence-classification", "token-classification")
-    }
-
-    @override
-    def model_type(self, config: GteConfig) -> str:
-        return config.model_type
 
     @override
     def to_hub(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -63,19 +43,12 @@ class Gte(WordPieceFamily):
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build XLM-R's tokenizer for multilingual models, and BERT's for English ones."""
-        from zoo.tokenizers import CLS_SEP_SEP, is_sentencepiece, sentencepiece_tokenizer
+        from zoo.tokenizers import is_sentencepiece
+        from zoo.tokenizers.fairseq import fairseq_sentencepiece_tokenizer
 
-        if not is_sentencepiece(files):
-            return super().tokenizer(files)
-        return sentencepiece_tokenizer(
-            files,
-            roles=_MULTILINGUAL_TOKENS,
-            template=CLS_SEP_SEP,
-            first=("<s>", "<pad>", "</s>", "<unk>"),
-            skip=3,
-            last=("<mask>",),
-            mask_takes_space=True,
-        )
+        if is_sentencepiece(files):
+            return fairseq_sentencepiece_tokenizer(files)
+        return super().tokenizer(files)
 
 
 @hookimpl

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from zoo.families.config import ConfigMap
-from zoo.families.encoder import FIXED, KEYS, EncoderConfig
+from zoo.families.encoder import CLASSIFIER_KEYS, FIXED, PooledEncoderConfig
 
 ModelType = Literal["gte", "new"]
 
 
-class GteConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GteConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of GTE's encoder; the defaults are those of transformers."""
 
     model_type: ModelType = "gte"  # the Hub's ``model_type``; both have one architecture
@@ -25,16 +25,11 @@ class GteConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=
     type_vocab_size: Annotated[int, msgspec.Meta(ge=0)] = 1
     max_positions: int = 8192  # number of tokens of the longest row
     attention_dropout: float = 0.0
-    # dropout probability before a classifier; ``None`` for ``dropout``
-    classifier_dropout: float | None = None
-    layer_norm_eps: float = 1e-12  # epsilon of the layer norms
     pad_token_id: int | None = 1
     rope_theta: float = 160_000.0  # base of the rotary frequencies
     # Factor of an NTK scaling of the rotary frequencies, of ``new`` only: the base is multiplied by
     # it, and all frequencies are divided by ``ntk_factor ** (2 / head_size)``
     ntk_factor: float | None = None
-    # whether the bare backbone has a pooler; heads that use one always have it
-    pooler: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,17 +40,16 @@ class GteConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 _GTE_FIXED = {name: values for name, values in FIXED.items() if name != "position_embedding_type"}
-_KEYS = {**KEYS, "classifier_dropout": "classifier_dropout"}
 _CHOICE = "an implementation choice"
 CONFIG_MAP = ConfigMap(
-    keys={**_KEYS, "rope_parameters.rope_theta": "rope_theta"},
+    keys={**CLASSIFIER_KEYS, "rope_parameters.rope_theta": "rope_theta"},
     fixed={**_GTE_FIXED, "rope_parameters.rope_type": (None, "default")},
     follows={"head_dim": "head_size"},
 )
 CONFIG_MAPS = {
     "new": replace(
         CONFIG_MAP,
-        keys={**_KEYS, "rope_theta": "rope_theta", "rope_scaling.factor": "ntk_factor"},
+        keys={**CLASSIFIER_KEYS, "rope_theta": "rope_theta", "rope_scaling.factor": "ntk_factor"},
         fixed={
             **_GTE_FIXED,
             "position_embedding_type": ("rope", None),

@@ -7,8 +7,8 @@ The other settings are those of RoBERTa (arXiv:1907.11692, table 9).
 from zoo.families.recipe import (
     TINY_CONFIG,
     LRSchedulerConfig,
-    OptimizerConfig,
     Recipe,
+    fairseq_adam,
     tiny_recipe,
 )
 
@@ -27,8 +27,6 @@ def recipe(size: str) -> Recipe:
         seq_len=2048,
         global_batch_tokens=8192 * 512,
         max_steps=500_000,
-        optimizer=OptimizerConfig(
-            learning_rate=6e-4, betas=BETAS, eps=1e-6, weight_decay=0.01, max_grad_norm=None
-        ),
+        optimizer=fairseq_adam(6e-4),
         lr_scheduler=LRSchedulerConfig(name="linear", warmup_steps=24_000),
     )

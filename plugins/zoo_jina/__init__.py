@@ -27,8 +27,6 @@ from zoo_jina.config import (
 if TYPE_CHECKING:
     from zoo.sentence_models.pooling import Pooling
 
-_ENCODER_HEADS = encoder_heads("JinaEmbeddingsV3", "JinaBert", FLASH_CLASSES, pooler=True)
-
 
 class Jina(WordPieceFamily):
     """The family; it imports torch when a model is built."""
@@ -51,21 +49,17 @@ class Jina(WordPieceFamily):
         rescaled=("key", "value", "Wqkv", "mlp.wo", "mlp.fc2"),
         rescaled_inputs=("mlp.wo", "mlp.fc2"),
     )
-    named_heads: ClassVar[Mapping[str, Head]] = {
-        name: head for name, head in _ENCODER_HEADS.items() if name != "multiple-choice"
-    }
-
-    @override
-    def model_type(self, config: JinaConfig) -> str:
-        return config.model_type
+    named_heads: ClassVar[Mapping[str, Head]] = encoder_heads(
+        "JinaEmbeddingsV3",
+        "JinaBert",
+        FLASH_CLASSES,
+        pooler=True,
+        without=("multiple-choice",),
+    )
 
     @override
     def architecture(self, config: JinaConfig, head: str) -> str:
         return super().architecture(config, head).replace(FLASH_CLASSES, XLMR_CLASSES)
-
-    @override
-    def max_seq_len(self, config: JinaConfig) -> int:
-        return config.max_seq_len
 
     @override
     def prompt_types(self, config: JinaConfig) -> Mapping[str, int]:

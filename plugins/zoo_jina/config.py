@@ -3,8 +3,8 @@
 from typing import Any, Literal
 
 from zoo.errors import VerificationError
-from zoo.families.config import Activation, ConfigMap, same_names
-from zoo.families.encoder import KEYS, EncoderConfig
+from zoo.families.config import Activation, ConfigMap
+from zoo.families.encoder import CLASSIFIER_KEYS, PooledEncoderConfig, require_positions
 
 ModelType = Literal["jina_bert", "jina_embeddings_v3", "xlm_roberta_flash"]
 FLASH_CONFIG = "XLMRobertaFlashConfig"  # Class in ``auto_map`` of the code of version 3.
@@ -21,7 +21,7 @@ CLASSES = (
 )
 
 
-class JinaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JinaConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of JinaBERT v2 and Jina Embeddings v3.
 
     The defaults are those of v3 in transformers. Version 2 has no class there, and no defaults: its
@@ -45,11 +45,7 @@ class JinaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields
     gate: Literal["gelu", "relu"] = "gelu"  # activation function of the gates of ``jina_bert``
     rope_theta: float = 20_000.0  # base of the rotary frequencies
     layer_norm_eps: float = 1e-5  # epsilon of the layer norms
-    # dropout probability before a classifier; ``None`` for ``dropout``
-    classifier_dropout: float | None = None
     pad_token_id: int | None = 1
-    # whether the bare backbone has a pooler; heads that use one always have it
-    pooler: bool = True
     # positions of ``xlm_roberta_flash``: rotations, or a learned vector of each
     positions: Literal["rotary", "absolute"] = "rotary"
     # names of the tasks of ``xlm_roberta_flash``, each with a low-rank update of all matrices. The
@@ -67,11 +63,8 @@ class JinaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields
             )
         if self.task_rank < 1:
             raise ValueError(f"task_rank is {self.task_rank}, and has to be 1 or more")
-        if self.positions == "absolute" and self.max_seq_len < 1:
-            raise ValueError(
-                f"max_positions {self.max_positions} leaves no position for a text: they begin "
-                f"behind pad_token_id {self.pad_token_id}"
-            )
+        if self.positions == "absolute":
+            require_positions(self.max_positions, self.pad_token_id or 0)
 
     @property
     def max_seq_len(self) -> int:
@@ -83,7 +76,7 @@ class JinaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields
 
 _THETA = {"rope_parameters.rope_theta": "rope_theta"}
 V3_MAP = ConfigMap(
-    keys={**KEYS, **same_names("classifier_dropout", "rope_theta")},
+    keys={**CLASSIFIER_KEYS, "rope_theta": "rope_theta"},
     fixed={
         "position_embedding_type": ("absolute", None),
         "rope_parameters.rope_type": (None, "default"),
@@ -93,7 +86,7 @@ V3_MAP = ConfigMap(
     both=_THETA.keys(),
 )
 V2_MAP = ConfigMap(
-    keys={**KEYS, "classifier_dropout": "classifier_dropout", "feed_forward_type": "gate"},
+    keys={**CLASSIFIER_KEYS, "feed_forward_type": "gate"},
     values={"feed_forward_type": {"geglu": "gelu", "reglu": "relu"}},
     fixed={"position_embedding_type": ("alibi",)},
     implied={
@@ -117,8 +110,7 @@ V2_MAP = ConfigMap(
 )
 FLASH_MAP = ConfigMap(
     keys={
-        **KEYS,
-        "classifier_dropout": "classifier_dropout",
+        **CLASSIFIER_KEYS,
         "position_embedding_type": "positions",
         "rotary_emb_base": "rope_theta",
         "lora_adaptations": "tasks",

@@ -9,35 +9,17 @@ Jina Embeddings v3: Sturua et al. 2024, "jina-embeddings-v3: Multilingual Embedd
 LoRA", arXiv:2409.10173. XLM-R whose queries and keys are rotated by their positions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from zoo.nn.encoder import Classifier, Encoder, MaskedLM, QuestionAnswering
-from zoo.nn.encoder_factory import (
-    ModelFactory,
-    PoolerAndHead,
-    make_blocks,
-    make_embeddings,
-    make_mlm_head,
-)
-from zoo.nn.heads import DenseHead, FirstTokenPooler, Pooler
-from zoo.nn.packed_attention import DocumentOffsets
-from zoo.nn.positions import (
-    AttentionInputs,
-    Positions,
-    Rotary,
-    SymmetricLinearBias,
-    add_bias,
-)
-from zoo.nn.transformer import (
-    CountedEmbeddings,
-    GatedFeedForward,
-    PostNormBlock,
-    select_tokens,
-)
+from zoo.nn.encoder_factory import FairseqFactory, ModelFactory, make_blocks, make_embeddings
+from zoo.nn.heads import Pooler
+from zoo.nn.positions import Rotary, SymmetricLinearBias
+from zoo.nn.transformer import CountedEmbeddings, GatedFeedForward, PostNormBlock, select_tokens
 from zoo.overrides import override
 from zoo_jina.config import JinaConfig
 from zoo_jina.task_updates import TaskEmbeddings, TaskPooler, TaskSelection, give_updates
@@ -59,65 +41,6 @@ class JinaBlock(PostNormBlock):
         x, attended = select_tokens(positions, x, self.attention(x, *attention_args))
         x = self.attention_norm(x + self.dropout(attended))
         return self.ffn_norm(x + self.ffn(x))  # type: ignore[no-any-return]
-
-
-class LinearEncoder(Encoder):
-    """The backbone of JinaBERT.
-
-    Args:
-        config: the configuration.
-        **head_args: pooler and head; see ``Encoder``.
-    """
-
-    adds_bias: bool = True
-
-    def __init__(self, config: JinaConfig, **head_args: Any) -> None:
-        blocks = make_blocks(
-            config,
-            JinaBlock,
-            act=config.gate,
-            ffn_type=partial(JinaFeedForward, dropout=config.dropout),
-        )
-        super().__init__(make_embeddings(config, positions=False), blocks, **head_args)
-        self.linear_bias = SymmetricLinearBias(config.num_heads)
-
-    @override
-    def attention_inputs(
-        self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions
-    ) -> Sequence[AttentionInputs]:
-        bias = self.linear_bias(positions, x.dtype)
-        return [AttentionInputs(add_bias(mask, bias))] * len(self.order)
-
-
-class LinearLM(MaskedLM, LinearEncoder):
-    """Masked language modelling with JinaBERT."""
-
-
-class LinearClassifier(Classifier, LinearEncoder):
-    """Classification of texts and tokens with JinaBERT."""
-
-
-class LinearQuestionAnswering(QuestionAnswering, LinearEncoder):
-    """Extractive question answering with JinaBERT."""
-
-
-class RotaryEncoder(Encoder):
-    """The backbone of version 3.
-
-    Args:
-        config: the configuration.
-        **head_args: pooler and head; see ``Encoder``.
-    """
-
-    def __init__(self, config: JinaConfig, **head_args: Any) -> None:
-        rotary: nn.Module | None = None
-        if config.positions == "absolute":
-            padding = config.pad_token_id or 0
-            embeddings = make_embeddings(config, CountedEmbeddings, padding=padding)
-        else:
-            embeddings = make_embeddings(config, positions=False)
-            rotary = Rotary(config.head_size, config.rope_theta)
-        super().__init__(embeddings, make_blocks(config), rotary=rotary, **head_args)
 
 
 class TaskEncoder(Encoder):
@@ -183,53 +106,39 @@ class TaskQuestionAnswering(QuestionAnswering, TaskEncoder):
     """Extractive question answering with version 3 and its tasks."""
 
 
-class RotaryLM(MaskedLM, RotaryEncoder):
-    """Masked language modelling with version 3."""
-
-
-class RotaryClassifier(Classifier, RotaryEncoder):
-    """Classification of texts and tokens with version 3."""
-
-
-class RotaryQuestionAnswering(QuestionAnswering, RotaryEncoder):
-    """Extractive question answering with version 3."""
-
-
 class LinearFactory(ModelFactory):
     """The models of JinaBERT, with BERT's heads."""
 
-    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": LinearEncoder,
-        "masked-lm": LinearLM,
-        "sequence-classification": LinearClassifier,
-        "token-classification": LinearClassifier,
-        "question-answering": LinearQuestionAnswering,
-    }
+    @override
+    def backbone_args(self) -> dict[str, Any]:
+        config = self.config
+        blocks = make_blocks(
+            config,
+            JinaBlock,
+            act=config.gate,
+            ffn_type=partial(JinaFeedForward, dropout=config.dropout),
+        )
+        return {
+            "embeddings": make_embeddings(config, positions=False),
+            "layers": blocks,
+            "relative_bias": SymmetricLinearBias(config.num_heads),
+        }
+
+
+class RotaryFactory(FairseqFactory):
+    """The models of version 3, with RoBERTa's heads."""
 
     @override
     def backbone_args(self) -> dict[str, Any]:
-        return {"config": self.config}
-
-
-class RotaryFactory(LinearFactory):
-    """The models of version 3, with RoBERTa's heads."""
-
-    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": RotaryEncoder,
-        "masked-lm": RotaryLM,
-        "sequence-classification": RotaryClassifier,
-        "token-classification": RotaryClassifier,
-        "question-answering": RotaryQuestionAnswering,
-    }
-
-    @override
-    def masked_lm_head(self) -> nn.Module:
-        return make_mlm_head(self.config, "gelu")
-
-    @override
-    def sequence_head(self, outputs: int) -> PoolerAndHead:
-        dropout = {"dropout": self.dropout, "inner_dropout": self.dropout}
-        return FirstTokenPooler(), DenseHead(self.width, outputs, act="tanh", **dropout)
+        config = self.config
+        rotary = None
+        if config.positions == "absolute":
+            padding = config.pad_token_id or 0
+            embeddings = make_embeddings(config, CountedEmbeddings, padding=padding)
+        else:
+            embeddings = make_embeddings(config, positions=False)
+            rotary = Rotary(config.head_size, config.rope_theta)
+        return {"embeddings": embeddings, "layers": make_blocks(config), "rotary": rotary}
 
 
 class TaskFactory(RotaryFactory):
@@ -243,10 +152,14 @@ class TaskFactory(RotaryFactory):
         "question-answering": TaskQuestionAnswering,
     }
 
+    @override
+    def backbone_args(self) -> dict[str, Any]:
+        return {"config": self.config}
+
 
 def build(config: JinaConfig, head: str) -> Encoder:
     """Return a model with randomly initialized weights."""
-    factory: type[LinearFactory] = RotaryFactory
+    factory: type[ModelFactory] = RotaryFactory
     if config.model_type == "jina_bert":
         factory = LinearFactory
     elif config.tasks:

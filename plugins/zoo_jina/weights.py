@@ -4,20 +4,11 @@ from dataclasses import replace
 
 from zoo.weights import Concat, Rule, WeightMap
 from zoo.weights.encoder_rules import backbone_rules, module_rule, tokens_name
-from zoo.weights.head_rules import HeadNames, MaskedNames, with_head
+from zoo.weights.head_rules import HeadNames, MaskedNames, fairseq_head_names, with_head
 from zoo_jina.config import JinaConfig
 
 _V2 = HeadNames(MaskedNames(), pooler="bert.pooler.dense")
-_V3 = HeadNames(
-    masked=MaskedNames(
-        dense="lm_head.dense",
-        norm="lm_head.layer_norm",
-        decoder="lm_head.decoder",
-        bias="lm_head.bias",
-    ),
-    pooler="roberta.pooler.dense",
-    text=("classifier.dense", "classifier.out_proj"),
-)
+_V3 = fairseq_head_names("roberta.")
 
 
 def weights(config: JinaConfig, head: str) -> WeightMap:

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
+from zoo.families.alternating import FULL
 from zoo.families.base import Family, Head
 from zoo.families.causal import CausalFamily, causal_heads
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
-from zoo_llama.config import CONFIG_MAPS, FULL, MODEL_TYPES, LlamaConfig
+from zoo_llama.config import CONFIG_MAPS, MODEL_TYPES, LlamaConfig
 
 # Prefixes of the names of the Hub's classes, in the order of the model types. The last ones have
 # fewer heads there.
@@ -39,10 +40,8 @@ class Llama(CausalFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["llama"]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "smollm2-135m"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("q_proj", "v_proj"),
-        rescaled=("k_proj", "v_proj", "down_proj"),
-        rescaled_inputs=("down_proj",),
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
+        "q_proj", "k_proj", "v_proj", "down_proj"
     )
     named_heads: ClassVar[Mapping[str, Head]] = {
         name: replace(head, architectures=_ARCHITECTURES[name]) for name, head in _HEADS.items()
@@ -51,10 +50,6 @@ class Llama(CausalFamily):
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "byte-level-bpe": TokenizerTrainSpec(tuple(special_tokens.values()))
     }
-
-    @override
-    def model_type(self, config: LlamaConfig) -> str:
-        return config.model_type
 
     @override
     def title(self, config: LlamaConfig) -> str:

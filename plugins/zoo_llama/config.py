@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from zoo.families.config import Activation, Config, ConfigMap, same_names
+from zoo.families.alternating import FULL, SLIDING
+from zoo.families.config import Activation, ConfigMap, TransformerConfig, same_names
 from zoo.families.config.keys import COMMON
+from zoo.overrides import override
 
 ModelType = Literal[
     "llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "olmo2", "gemma3_text"
 ]
 RopeType = Literal["default", "linear", "llama3", "yarn"]
-FULL = "full_attention"
-SLIDING = "sliding_attention"
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,11 @@ class Architecture:
 
 _WINDOWS = ("sliding_window", "use_sliding_window", "max_window_layers")
 _GEMMA_REQUIRED = (
-    *("num_kv_heads", "head_dim", "query_pre_attn_scalar"),
-    *("sliding_window", "sliding_window_pattern"),
+    "num_kv_heads",
+    "head_dim",
+    "query_pre_attn_scalar",
+    "sliding_window",
+    "sliding_window_pattern",
 )
 _GEMMA = ("attention_bias", "sliding_window", "sliding_window_pattern", "query_pre_attn_scalar")
 ARCHITECTURES: Mapping[ModelType, Architecture] = {
@@ -56,7 +59,10 @@ ARCHITECTURES: Mapping[ModelType, Architecture] = {
     # Bakouch et al. 2025, "SmolLM3"; layers without rotation: Yang et al. 2025, arXiv:2501.18795.
     "smollm3": Architecture(
         fields=(
-            *("attention_bias", "mlp_bias", "sliding_window", "use_sliding_window"),
+            "attention_bias",
+            "mlp_bias",
+            "sliding_window",
+            "use_sliding_window",
             "no_rope_layer_interval",
         )
     ),
@@ -85,20 +91,13 @@ ARCHITECTURES: Mapping[ModelType, Architecture] = {
 MODEL_TYPES: tuple[ModelType, ...] = tuple(ARCHITECTURES)
 
 
-class LlamaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LlamaConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of a decoder of the family; the defaults are those of ``llama`` on the Hub.
 
     Attributes:
         model_type: the Hub's ``model_type``, which selects an entry of ``ARCHITECTURES``.
-        vocab_size: number of tokens in the vocabulary.
-        hidden_size: width of the hidden state.
-        num_layers: number of blocks.
-        num_heads: number of heads of queries per block.
         num_kv_heads: number of heads of keys and values; ``None`` for ``num_heads``.
         head_dim: width of a head; ``None`` for ``hidden_size // num_heads``.
-        intermediate_size: inner width of the feed-forward networks, of input and gate each.
-        max_positions: number of tokens of the longest row.
-        activation: activation function of the gates of feed-forward networks.
         attention_bias: whether the linear maps of attention have biases.
         mlp_bias: whether the linear maps of feed-forward networks have biases.
         sliding_window: number of tokens that a token attends to in local attention, itself
@@ -127,12 +126,8 @@ class LlamaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
         attn_logit_softcapping: bound of the attention scores; ``None`` for no bound.
         final_logit_softcapping: bound of the logits; ``None`` for no bound.
         bidirectional: whether tokens attend to later tokens, too. Such a model encodes texts.
-        attention_dropout: dropout probability of the attention weights.
         classifier_dropout: dropout probability before a classifier of tokens.
         layer_norm_eps: epsilon of the norms.
-        initializer_range: standard deviation of initial weights.
-        pad_token_id: the padding token, or ``None``.
-        tie_embeddings: use the token embeddings as output embeddings.
         dropout: dropout probability of what is added to the residual path: none.
     """
 
@@ -169,11 +164,8 @@ class LlamaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
     attn_logit_softcapping: float | None = None
     final_logit_softcapping: float | None = None
     bidirectional: bool = False
-    attention_dropout: float = 0.0
     classifier_dropout: float = 0.1
     layer_norm_eps: float = 1e-6
-    initializer_range: float = 0.02
-    pad_token_id: int | None = None
     tie_embeddings: bool = False
 
     def __post_init__(self) -> None:
@@ -206,8 +198,8 @@ class LlamaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return ARCHITECTURES[self.model_type]
 
     @property
+    @override
     def head_size(self) -> int:
-        """Width of an attention head."""
         return self.head_dim or self.hidden_size // self.num_heads
 
     @property

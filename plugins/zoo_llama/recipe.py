@@ -1,7 +1,7 @@
 """Pretraining settings of the family: of TinyLlama, and of the size ``tiny``."""
 
 from zoo.errors import UsageError
-from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
+from zoo.families.recipe import Recipe, causal_recipe, tiny_causal_recipe
 
 
 def recipe(size: str) -> Recipe:
@@ -12,16 +12,7 @@ def recipe(size: str) -> Recipe:
     """
     match size:
         case "tiny":
-            return Recipe(
-                objective="causal-lm",
-                vocab_size=1024,
-                seq_len=128,
-                global_batch_tokens=4096,
-                max_steps=800,
-                config={"initializer_range": 0.05},
-                optimizer=OptimizerConfig(learning_rate=4e-3, weight_decay=0.01),
-                lr_scheduler=LRSchedulerConfig(warmup_steps=80),
-            )
+            return tiny_causal_recipe()
         case "tinyllama-1.1b":
             return _tinyllama()
     raise UsageError(
@@ -37,13 +28,9 @@ def _tinyllama() -> Recipe:
     decay of 0.1, gradients clipped at 1, batches of 2 million tokens, and 3 trillion in all.
     """
     tokens = 1024 * 2048
-    return Recipe(
-        objective="causal-lm",
-        seq_len=2048,
+    return causal_recipe(
+        learning_rate=4e-4,
         global_batch_tokens=tokens,
         max_steps=round(3e12 / tokens),
-        optimizer=OptimizerConfig(
-            learning_rate=4e-4, betas=(0.9, 0.95), weight_decay=0.1, max_grad_norm=1.0
-        ),
-        lr_scheduler=LRSchedulerConfig(name="cosine", warmup_steps=2000, min_lr_ratio=0.1),
+        warmup_steps=2000,
     )

@@ -4,11 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zoo.families.post_norm_runtimes import CT2_ACTIVATIONS
-from zoo.families.runtimes import RuntimeHeader, RuntimeModel, layered, runtime_weights
+from zoo.families.alternating import SLIDING
+from zoo.families.decoder_runtimes import (
+    CT2_LOGITS_ONLY,
+    GGUF_LOGITS_ONLY,
+    ct2_problem,
+    decoder_ctranslate2,
+    decoder_gguf,
+)
+from zoo.families.runtimes import RuntimeHeader, RuntimeModel, layered
 from zoo.overrides import override
 from zoo.weights import Concat
-from zoo_llama.config import SLIDING, LlamaConfig
+from zoo_llama.config import LlamaConfig
 from zoo_llama.weights import weights
 
 if TYPE_CHECKING:
@@ -62,14 +69,13 @@ class RotatedQKV(Concat):
 def ctranslate2(config: LlamaConfig, head: str) -> RuntimeModel | str:
     """Return a model as CTranslate2 describes it, or why it cannot."""
     if head != "causal-lm":
-        return "its generator returns the logits of a language model"
+        return CT2_LOGITS_ONLY
     if reason := _not_plain(config):
         return reason
     if config.rope_type != "default":
         return f"its frequencies are not scaled by {config.rope_type}"
-    if config.activation not in CT2_ACTIVATIONS:
-        return f"it has no activation function {config.activation}"
-    model = weights(config, head)
+    if problem := ct2_problem(config, head):
+        return problem
     has_qkv_bias = config.attention_bias or config.architecture.qkv_bias
     qkv = "{p}" if has_qkv_bias else "weight"
     out = "{p}" if config.attention_bias else "weight"
@@ -88,23 +94,12 @@ def ctranslate2(config: LlamaConfig, head: str) -> RuntimeModel | str:
         block["self_attention/q_norm/gamma"] = "attention.q_norm.weight"
         block["self_attention/k_norm/gamma"] = "attention.k_norm.weight"
     names: dict[Any, Any] = {
-        "decoder/embeddings/weight": "embeddings.tokens.weight",
         "decoder/layer_norm/gamma": "final_norm.weight",
         **layered("decoder/layer_{i}/", block),
     }
-    copies: dict[str, str] = {}
-    if config.tie_embeddings:
-        copies["decoder/projection/weight"] = "embeddings.tokens.weight"
-    else:
-        names["decoder/projection/weight"] = "head.weight"
     settings: dict[str, Any] = {
-        "num_layers": config.num_layers,
-        "num_heads": config.num_heads,
-        "pre_norm": True,
         "rms_norm": True,
         "ffn_glu": True,
-        "activation": CT2_ACTIVATIONS[config.activation],
-        "layer_norm_epsilon": config.layer_norm_eps,
         "rotary_dim": config.head_size,
         "rotary_interleave": False,
         "rotary_base": config.rope_theta,
@@ -113,8 +108,7 @@ def ctranslate2(config: LlamaConfig, head: str) -> RuntimeModel | str:
     }
     if config.kv_heads != config.num_heads:
         settings["num_heads_kv"] = config.kv_heads
-    counts = {"i": config.num_layers}
-    return RuntimeModel("decoder", settings, runtime_weights(names, model, counts), copies=copies)
+    return decoder_ctranslate2(config, weights(config, head), names, settings)
 
 
 def _not_plain(config: LlamaConfig) -> str | None:
@@ -134,7 +128,7 @@ def _not_plain(config: LlamaConfig) -> str | None:
 def gguf(config: LlamaConfig, head: str) -> RuntimeModel | str:
     """Return a model as llama.cpp describes it, or why it cannot."""
     if head != "causal-lm":
-        return "it returns the logits of a language model"
+        return GGUF_LOGITS_ONLY
     if reason := _not_plain(config):
         return reason
     if config.model_type not in _GGUF:
@@ -164,19 +158,11 @@ def gguf(config: LlamaConfig, head: str) -> RuntimeModel | str:
         block["attn_q_norm.weight"] = "attention.q_norm.weight"
         block["attn_k_norm.weight"] = "attention.k_norm.weight"
     names: dict[Any, Any] = {
-        "token_embd.weight": "embeddings.tokens.weight",
         "output_norm.weight": "final_norm.weight",
         **layered("blk.{i}.", block),
     }
-    if not config.tie_embeddings:
-        names["output.weight"] = "head.weight"
     settings: dict[str, Any] = {
-        "context_length": config.max_positions,
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "block_count": config.num_layers,
         "vocab_size": config.vocab_size,
-        "attention.head_count": config.num_heads,
         "attention.head_count_kv": config.kv_heads,
         "attention.key_length": size,
         "attention.value_length": size,
@@ -187,9 +173,7 @@ def gguf(config: LlamaConfig, head: str) -> RuntimeModel | str:
     if config.rope_type == "linear":
         settings["rope.scaling.type"] = "linear"
         settings["rope.scaling.factor"] = config.rope_factor
-    counts = {"i": config.num_layers}
-    rules = runtime_weights(names, weights(config, head), counts)
-    return RuntimeModel(architecture, settings, rules)
+    return decoder_gguf(config, weights(config, head), architecture, names, settings)
 
 
 def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:
@@ -202,14 +186,9 @@ def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:
     hub: dict[str, Any] = {
         "model_type": header.architecture,
         "architectures": [f"{classes[header.architecture]}ForCausalLM"],
-        "vocab_size": header.rows("token_embd.weight"),
-        "hidden_size": width,
-        "num_hidden_layers": header.count("block_count"),
-        "num_attention_heads": heads,
+        **header.common_keys(),
         "num_key_value_heads": header.count("attention.head_count_kv", heads),
         "head_dim": header.count("attention.key_length", width // max(heads, 1)),
-        "intermediate_size": header.count("feed_forward_length"),
-        "max_position_embeddings": header.count("context_length"),
         "rms_norm_eps": header.number("attention.layer_norm_rms_epsilon"),
         "rope_theta": header.number("rope.freq_base", 10_000.0),
         "tie_word_embeddings": "output.weight" not in header.shapes,

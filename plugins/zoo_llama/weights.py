@@ -1,8 +1,9 @@
 """Weight rules of the family."""
 
-from zoo.weights import Concat, Ignore, Rule, WeightMap, is_frequencies
+from zoo.weights import Concat, Rule, WeightMap
+from zoo.weights.buffers import frequencies_buffer
 from zoo.weights.encoder_rules import module_rule
-from zoo.weights.head_rules import lm_head_rules, with_mix
+from zoo.weights.head_rules import causal_head_rules, with_mix
 from zoo_llama.config import LlamaConfig
 
 _OURS = "layers.{i}."
@@ -16,20 +17,11 @@ def weights(config: LlamaConfig, head: str) -> WeightMap:
     if head == "question-answering" and config.model_type in _TRANSFORMER_PREFIX:
         prefix = "transformer."
     backbone = _backbone(config, prefix)
-    width = config.hidden_size
-    labels = len(config.labels)
-    match head:
-        case "causal-lm":
-            tokens = f"{prefix}embed_tokens.weight"
-            return lm_head_rules(backbone, config, tokens, tied=config.tie_embeddings)
-        case "sequence-classification":
-            score = Rule("score.weight", "head.weight", (labels, width))
-            return with_mix(backbone, config).plus(score)
-        case "token-classification":
-            return with_mix(backbone, config).plus(module_rule("score", "head", labels, width))
-        case "question-answering":
-            return backbone.plus(module_rule("qa_outputs", "head", 2, width))
-    return backbone
+    if head == "token-classification":
+        classifier = module_rule("score", "head", len(config.labels), config.hidden_size)
+        return with_mix(backbone, config).plus(classifier)
+    tokens = f"{prefix}embed_tokens.weight"
+    return causal_head_rules(backbone, config, head, tokens, tied=config.tie_embeddings)
 
 
 def _backbone(config: LlamaConfig, prefix: str) -> WeightMap:
@@ -86,11 +78,9 @@ def _backbone(config: LlamaConfig, prefix: str) -> WeightMap:
         norms["attention.k_norm"] = ("self_attn.k_norm", config.head_size if per_head else keys)
     for ours, (theirs, size) in norms.items():
         rules.append(Rule(f"{layer}{theirs}.weight", f"{_OURS}{ours}.weight", (size,)))
-    frequencies = Ignore(
-        f"{layer}self_attn.rotary_emb.inv_freq",
-        "a buffer: the frequencies of rotary positions",
-        is_frequencies,
-    )
     return WeightMap(
-        rules=rules, drops=[frequencies], prefix=prefix, counts={"i": config.num_layers}
+        rules=rules,
+        drops=[frequencies_buffer(f"{layer}self_attn.")],
+        prefix=prefix,
+        counts={"i": config.num_layers},
     )

@@ -1,16 +1,16 @@
 """M2M100 (Fan et al. 2020, arXiv:2010.11125) and NLLB (2022, arXiv:2207.04672)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
-from zoo.families.config import Config, ConfigMap, TranslatedConfig
+from zoo.families.config import Config, ConfigMap
 from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.fairseq import FAIRSEQ_FIRST, FAIRSEQ_ROLES
 from zoo.tokenizers.train import TokenizerTrainSpec
-from zoo_m2m100.config import CONFIG_MAP, SPECIAL_TOKENS, M2M100Config
+from zoo_m2m100.config import CONFIG_MAP, M2M100Config
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -28,22 +28,12 @@ class M2M100(Seq2SeqFamily):
     config_type: ClassVar[type[Config]] = M2M100Config
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "m2m100-418m"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("q_proj", "v_proj"),
-        rescaled=("k_proj", "v_proj", "fc2"),
-        rescaled_inputs=("fc2",),
-    )
-    special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
+    begins_with_language: ClassVar[bool] = True
+    special_tokens: ClassVar[Mapping[str, str]] = FAIRSEQ_ROLES
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
-        "unigram": TokenizerTrainSpec(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",))
+        "unigram": TokenizerTrainSpec(FAIRSEQ_FIRST, ("<mask>",))
     }
     named_heads: ClassVar[Mapping[str, Head]] = seq2seq_heads("M2M100")
-
-    @override
-    def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
-        if hub.get("decoder_start_token_id") is None:
-            hub = {key: value for key, value in hub.items() if key != "decoder_start_token_id"}
-        return super().from_hub(hub, location)
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

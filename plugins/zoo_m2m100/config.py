@@ -29,32 +29,16 @@ class M2M100Config(Seq2SeqConfig, frozen=True, kw_only=True, forbid_unknown_fiel
             )
 
 
-SPECIAL_TOKENS = {
-    "bos": "<s>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "cls": "<s>",
-    "mask": "<mask>",
-}
 CONFIG_MAP = ConfigMap(keys=KEYS, fixed=FIXED, ignored=IGNORED)
+_WIDE = {"intermediate_size": 8192, "decoder_ffn_dim": 8192}
+_NLLB = {"vocab_size": 256206}  # arXiv:2207.04672
 SIZES = {
     "tiny": M2M100Config.sized(2, 128, vocab_size=1000, max_positions=64),
     "418m": M2M100Config.sized(12, 1024),
-    "1.2b": M2M100Config.sized(24, 1024, intermediate_size=8192, decoder_ffn_dim=8192),
-    # NLLB, arXiv:2207.04672
-    "nllb-600m": M2M100Config.sized(12, 1024, vocab_size=256206),
-    "nllb-1.3b": M2M100Config.sized(
-        24, 1024, vocab_size=256206, intermediate_size=8192, decoder_ffn_dim=8192
-    ),
+    "1.2b": M2M100Config.sized(24, 1024, **_WIDE),
+    "nllb-600m": M2M100Config.sized(12, 1024, **_NLLB),
+    "nllb-1.3b": M2M100Config.sized(24, 1024, **_WIDE, **_NLLB),
     "nllb-3.3b": M2M100Config.sized(
-        24,
-        2048,
-        vocab_size=256206,
-        num_heads=16,
-        decoder_attention_heads=16,
-        intermediate_size=8192,
-        decoder_ffn_dim=8192,
+        24, 2048, num_heads=16, decoder_attention_heads=16, **_WIDE, **_NLLB
     ),
 }

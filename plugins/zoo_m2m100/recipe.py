@@ -1,12 +1,6 @@
 """Settings for pretraining and fine-tuning M2M100 and NLLB."""
 
-from zoo.families.recipe import (
-    TINY_CONFIG,
-    LRSchedulerConfig,
-    OptimizerConfig,
-    Recipe,
-    SeqLenWarmup,
-)
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, tiny_seq2seq_recipe
 
 # M2M100 is trained on translations only, which is `zoo finetune --task seq2seq`. NLLB also learns
 # from texts of one language by mBART's objective (arXiv:2207.04672, section 6.4), with which a new
@@ -30,18 +24,7 @@ PRESETS = {
 def recipe(size: str) -> Recipe:
     """Return the settings of a size; ``tiny`` takes a few minutes on two cores."""
     if size == "tiny":
-        return Recipe(
-            objective=OBJECTIVE,
-            objective_args=OPTIONS,
-            config=TINY_CONFIG,
-            vocab_size=600,
-            seq_len=64,
-            seq_len_warmup=SeqLenWarmup(seq_len=32, fraction=0.4, keep="tokens"),
-            global_batch_tokens=2048,
-            max_steps=1000,
-            optimizer=OptimizerConfig(learning_rate=1e-3, betas=(0.9, 0.98), weight_decay=0.01),
-            lr_scheduler=LRSchedulerConfig(warmup_steps=100),
-        )
+        return tiny_seq2seq_recipe(OBJECTIVE, objective_args=OPTIONS, learning_rate=1e-3)
     return Recipe(
         objective=OBJECTIVE,
         objective_args=OPTIONS,

@@ -4,15 +4,14 @@ from typing import TYPE_CHECKING
 
 from zoo.errors import VerificationError
 from zoo.tokenizers import SourceFiles, read_dictionary, sentencepiece_tokenizer, tokenizer_class
+from zoo.tokenizers.fairseq import FAIRSEQ_ROLES, fairseq_language_tokenizer
 from zoo.tokenizers.language_codes import LanguageCodes
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, VOCAB_JSON
-from zoo_m2m100.config import SPECIAL_TOKENS
 from zoo_m2m100.languages import M2M100, NLLB, WMT21
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-FIRST = ("<s>", "<pad>", "</s>", "<unk>")  # instead of the first three pieces of SentencePiece's
 CODES = {"m2m100": M2M100, "wmt21": WMT21}
 
 
@@ -22,7 +21,7 @@ def tokenizer(files: SourceFiles) -> "Tokenizer":
         return m2m100_tokenizer(files)
     if tokenizer_class(files) == "NllbTokenizer":
         return nllb_tokenizer(files)
-    return sentencepiece_tokenizer(files, roles=SPECIAL_TOKENS)
+    return sentencepiece_tokenizer(files, roles=FAIRSEQ_ROLES)
 
 
 def m2m100_tokenizer(files: SourceFiles) -> "Tokenizer":
@@ -41,10 +40,10 @@ def m2m100_tokenizer(files: SourceFiles) -> "Tokenizer":
         dictionary.setdefault(token, len(dictionary))
     built = sentencepiece_tokenizer(
         files,
-        roles={**SPECIAL_TOKENS, **languages.roles},
+        roles={**FAIRSEQ_ROLES, **languages.roles},
         dictionary=dictionary,
     )
-    languages.put_at_texts(built, files, SPECIAL_TOKENS)
+    languages.put_at_texts(built, files, FAIRSEQ_ROLES)
     return built
 
 
@@ -53,13 +52,4 @@ def nllb_tokenizer(files: SourceFiles) -> "Tokenizer":
     settings = files.json_if_any(TOKENIZER_CONFIG)
     leads = not settings.get("legacy_behaviour", False)
     languages = LanguageCodes({name: name for name in NLLB}, default="eng_Latn", leads=leads)
-    built = sentencepiece_tokenizer(
-        files,
-        roles={**SPECIAL_TOKENS, **languages.roles},
-        first=FIRST,
-        skip=3,
-        last=(*NLLB, SPECIAL_TOKENS["mask"]),
-        mask_takes_space=True,
-    )
-    languages.put_at_texts(built, files, SPECIAL_TOKENS)
-    return built
+    return fairseq_language_tokenizer(files, languages)

@@ -1,8 +1,7 @@
 """Weight rules of M2M100: names of the Hub's checkpoints and names of the zoo's modules."""
 
 from zoo.weights import Ignore, WeightMap
-from zoo.weights.head_rules import lm_head_rules
-from zoo.weights.seq2seq_rules import PREFIX, seq2seq_rules
+from zoo.weights.seq2seq_rules import PREFIX, language_model_rules, seq2seq_rules
 from zoo_m2m100.config import M2M100Config
 
 # Files hold no positions, except for those of early versions of the Hub's library, which did not
@@ -19,4 +18,4 @@ def weights(config: M2M100Config, head: str) -> WeightMap:
     backbone = backbone.plus(drops=POSITIONS)
     if head == "none":
         return backbone
-    return lm_head_rules(backbone, config, f"{PREFIX}shared.weight", tied=config.tie_embeddings)
+    return language_model_rules(backbone, config, bias="")

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads, seq2seq_lm_head
@@ -28,11 +27,6 @@ class Marian(Seq2SeqFamily):
     config_type: ClassVar[type[Config]] = MarianConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "opus-mt-en-de"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("q_proj", "v_proj"),
-        rescaled=("k_proj", "v_proj", "fc2"),
-        rescaled_inputs=("fc2",),
-    )
     named_heads: ClassVar[Mapping[str, Head]] = {
         **seq2seq_heads("Marian"),
         "seq2seq-lm": seq2seq_lm_head("MarianMTModel"),

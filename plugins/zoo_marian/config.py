@@ -1,7 +1,7 @@
 """The configuration of Marian's translation models and the keys of its Hub configuration."""
 
 from zoo.families.config import ConfigMap, same_names
-from zoo.families.seq2seq import FIXED, IGNORED, KEYS, Seq2SeqConfig
+from zoo.families.seq2seq import FIXED, IGNORED, KEYS, Seq2SeqConfig, relative_keys
 
 
 class MarianConfig(Seq2SeqConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,14 +22,7 @@ class MarianConfig(Seq2SeqConfig, frozen=True, kw_only=True, forbid_unknown_fiel
 
 CONFIG_MAP = ConfigMap(
     keys={**KEYS, **same_names("share_encoder_decoder_embeddings")},
-    # settings of the implementation before transformers 3.4, which relatives of BART shared
-    fixed={
-        **FIXED,
-        "normalize_before": (None, False),
-        "normalize_embedding": (None, False),
-        "add_final_layer_norm": (None, False),
-        "static_position_embeddings": (None, True),
-    },
+    fixed={**FIXED, **relative_keys(pre_norm=False, embedding_norm=False, sinusoidal=True)},
     ignored={
         **IGNORED,
         "extra_pos_embeddings": "sinusoidal positions have no extra rows",

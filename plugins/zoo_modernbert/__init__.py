@@ -1,25 +1,21 @@
 """ModernBERT (Warner et al. 2024, arXiv:2412.13663), and Ettin's encoders (arXiv:2507.11412)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, joint_targets
+from zoo.families.alternating import ROTARY_BASES, change_rotary_bases
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
-from zoo.families.encoder import EncoderFamily, encoder_heads
+from zoo.families.encoder import ByteLevelFamily, encoder_heads
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_modernbert.composer import CLASSES, to_hub_keys
 from zoo_modernbert.config import CONFIG_MAP, ModernBertConfig
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
-    from zoo.tokenizers import SourceFiles
-
-
-class ModernBert(EncoderFamily):
+class ModernBert(ByteLevelFamily):
     """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "modernbert"
@@ -28,12 +24,10 @@ class ModernBert(EncoderFamily):
     config_type: ClassVar[type[Config]] = ModernBertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "modernbert-base"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("Wqkv",), rescaled=("Wqkv", "mlp.Wo"), rescaled_inputs=("mlp.Wo",)
-    )
+    adapter_targets: ClassVar[AdapterTargets] = joint_targets("Wqkv", "mlp.Wo")
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads("ModernBert")
     other_classes: ClassVar[tuple[str, ...]] = tuple(CLASSES)
-    fields_by_stage: ClassVar[tuple[str, ...]] = ("global_rope_theta", "local_rope_theta")
+    fields_by_stage: ClassVar[tuple[str, ...]] = ROTARY_BASES
     special_tokens: ClassVar[Mapping[str, str]] = {
         "unk": "[UNK]",
         "cls": "[CLS]",
@@ -51,14 +45,7 @@ class ModernBert(EncoderFamily):
 
     @override
     def reconfigure(self, model: Any, config: Any) -> None:
-        model.global_rotary.base = config.global_rope_theta
-        model.local_rotary.base = config.local_rope_theta
-
-    @override
-    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        from zoo.tokenizers import byte_level_bpe_tokenizer
-
-        return byte_level_bpe_tokenizer(files, roles=self.special_tokens)
+        change_rotary_bases(model, config)
 
 
 @hookimpl

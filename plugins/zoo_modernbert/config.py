@@ -2,121 +2,32 @@
 
 from typing import Any, Literal
 
-from zoo.families.config import Activation, Config, ConfigMap, same_names
+from zoo.families.alternating import (
+    BASES,
+    FIXED,
+    FOLLOWS,
+    IGNORED,
+    KEYS,
+    PAIRED_SHAPES,
+    AlternatingConfig,
+)
+from zoo.families.config import ConfigMap
 
-FULL = "full_attention"
-SLIDING = "sliding_attention"
 
+class ModernBertConfig(AlternatingConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of a ModernBERT; the defaults are the Hub's."""
 
-class ModernBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Configuration of a ModernBERT; the defaults are the Hub's.
-
-    Attributes:
-        vocab_size: number of tokens in the vocabulary.
-        hidden_size: width of the hidden state.
-        num_layers: number of blocks.
-        num_heads: number of attention heads per block.
-        intermediate_size: inner width of the feed-forward networks, of input and gate each.
-        max_positions: number of tokens of the longest row.
-        activation: activation function of the feed-forward networks.
-        global_attn_every_n_layers: every so many blocks, from the first on, attention is global.
-        local_attention: number of tokens of local attention, half of them on each side.
-        global_rope_theta: base of the rotary frequencies of global attention.
-        local_rope_theta: base of the rotary frequencies of local attention.
-        dropout: dropout probability of the feed-forward networks.
-        attention_dropout: dropout probability of the attention weights and of their output.
-        embedding_dropout: dropout probability of the embeddings.
-        classifier_dropout: dropout probability before a classifier.
-        classifier_pooling: pooling of texts and choices: the first token, or the mean.
-        classifier_activation: activation function of the heads.
-        layer_norm_eps: epsilon of the layer norms.
-        initializer_range: standard deviation of initial weights.
-        pad_token_id: the padding token, or ``None``.
-        tie_embeddings: use the token embeddings as output embeddings.
-    """
-
-    vocab_size: int = 50368
-    hidden_size: int = 768
-    num_layers: int = 22
-    num_heads: int = 12
-    intermediate_size: int = 1152
-    max_positions: int = 8192
-    activation: Activation = "gelu"
-    global_attn_every_n_layers: int = 3
-    local_attention: int = 128
-    global_rope_theta: float = 160_000.0
-    local_rope_theta: float = 10_000.0
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    embedding_dropout: float = 0.0
-    classifier_dropout: float = 0.0
+    # what a classifier of texts and choices reads: the first token, or the mean of all
     classifier_pooling: Literal["cls", "mean"] = "cls"
-    classifier_activation: Activation = "gelu"
-    layer_norm_eps: float = 1e-5
-    initializer_range: float = 0.02
-    pad_token_id: int | None = 50283
-    tie_embeddings: bool = True
-
-    @property
-    def head_size(self) -> int:
-        """Width of an attention head."""
-        return self.hidden_size // self.num_heads
-
-    @property
-    def reach(self) -> int:
-        """Number of tokens on each side in local attention."""
-        return self.local_attention // 2
-
-    @property
-    def layer_types(self) -> list[str]:
-        """Kind of the attention of each block, in the Hub's words."""
-        return [
-            SLIDING if layer % self.global_attn_every_n_layers else FULL
-            for layer in range(self.num_layers)
-        ]
 
 
-BASES = {
-    f"rope_parameters.{FULL}.rope_theta": "global_rope_theta",
-    f"rope_parameters.{SLIDING}.rope_theta": "local_rope_theta",
-}
 CONFIG_MAP = ConfigMap(
-    keys={
-        **same_names("vocab_size", "hidden_size", "intermediate_size", "pad_token_id"),
-        **same_names("attention_dropout", "embedding_dropout", "classifier_dropout"),
-        **same_names("global_attn_every_n_layers", "local_attention"),
-        **same_names("global_rope_theta", "local_rope_theta"),
-        **same_names("classifier_pooling", "classifier_activation", "initializer_range"),
-        "num_hidden_layers": "num_layers",
-        "num_attention_heads": "num_heads",
-        "max_position_embeddings": "max_positions",
-        "hidden_activation": "activation",
-        "mlp_dropout": "dropout",
-        "norm_eps": "layer_norm_eps",
-        "tie_word_embeddings": "tie_embeddings",
-    },
-    fixed={
-        "attention_bias": (False,),
-        "mlp_bias": (False,),
-        "norm_bias": (False,),
-        "classifier_bias": (False,),
-        "decoder_bias": (True,),
-        f"rope_parameters.{FULL}.rope_type": (None, "default"),
-        f"rope_parameters.{SLIDING}.rope_type": (None, "default"),
-    },
-    ignored={
-        "initializer_cutoff_factor": "of new weights",
-        "deterministic_flash_attn": "an implementation choice",
-        "reference_compile": "an implementation choice",
-        "repad_logits_with_grad": "an implementation choice",
-        "sparse_prediction": "chooses outputs of training, not values",
-        "sparse_pred_ignore_index": "chooses outputs of training, not values",
-        "layer_norm_eps": "an old name of norm_eps, which no implementation reads",
-        "position_embedding_type": "read by no implementation: positions are rotary",
-    },
-    follows={"layer_types": "layer_types", "head_dim": "head_size", "sliding_window": "reach"},
+    keys={**KEYS, "classifier_pooling": "classifier_pooling"},
+    fixed=FIXED,
+    ignored=IGNORED,
+    follows=FOLLOWS,
     aliases=BASES,
-    both=BASES.keys(),  # versions of transformers before 5 read the keys, later ones write these
+    both=BASES.keys(),
 )
 
 
@@ -132,16 +43,8 @@ def _published(width: int, inner: int, layers: int, **changes: Any) -> ModernBer
     )
 
 
-# Weller et al. 2025, arXiv:2507.11412, table 1, and the configurations of its released code, which
-# rotate local attention by the frequencies of global attention
-_ETTIN = {
-    "17m": (256, 384, 7),
-    "32m": (384, 576, 10),
-    "68m": (512, 768, 19),
-    "150m": (768, 1152, 22),
-    "400m": (1024, 2624, 28),
-    "1b": (1792, 3840, 28),
-}
+# Weller et al. 2025, arXiv:2507.11412: local attention is rotated by the frequencies of global
+# attention in the configurations of its released code.
 SIZES = {
     "tiny": ModernBertConfig(
         vocab_size=1000,
@@ -157,6 +60,6 @@ SIZES = {
     "large": _published(1024, 2624, 28),
     **{
         f"ettin-{name}": _published(*shape, local_rope_theta=160_000.0)
-        for name, shape in _ETTIN.items()
+        for name, shape in PAIRED_SHAPES.items()
     },
 }

@@ -5,25 +5,12 @@ constant rate, 250 billion in rows of 8,192 with rotary frequencies of a larger 
 while the rate decays. They are a sequence-length warm-up and the schedule ``warmup-stable-decay``.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from zoo.families.recipe import (
-    LRSchedulerConfig,
-    OptimizerConfig,
-    Recipe,
-    SeqLenWarmup,
-    tiny_recipe,
-)
+from zoo.families.alternating import ROTARY_BASES, three_phase_recipe
+from zoo.families.recipe import LRSchedulerConfig, Recipe, stable_adamw, tiny_recipe
 
 OPTIONS = {"mask_prob": 0.3}
-# billions of tokens of the phases
-FIRST = 1700
-LONGER = 250
-DECAY = 50
-# tokens of a row
-SHORT = 1024
-LONG = 8192
-BASE_OF_SHORT_ROWS = 10_000.0
 
 
 class _Size(NamedTuple):
@@ -51,31 +38,17 @@ def recipe(size: str) -> Recipe:
     """Return the settings of a size; ``tiny`` takes a few minutes on two cores."""
     if size == "tiny":
         return _tiny()
-    (first_rate, later_rate), decay, warmup, rows = _SIZES[size]
-    batch = rows * SHORT
-    total = FIRST + LONGER + DECAY
-    bases = ["global_rope_theta"]
-    if size.startswith("ettin"):
-        bases.append("local_rope_theta")
-    return Recipe(
-        objective="masked-lm",
+    rates, decay, warmup, rows = _SIZES[size]
+    # Only Ettin changes the base of local attention.
+    bases = ROTARY_BASES if size.startswith("ettin") else ROTARY_BASES[:1]
+    return three_phase_recipe(
+        "masked-lm",
+        rates=rates,
+        decay=decay,
+        warmup=warmup,
+        rows=rows,
+        bases=bases,
         objective_args=OPTIONS,
-        seq_len=LONG,
-        seq_len_warmup=SeqLenWarmup(
-            seq_len=SHORT,
-            fraction=FIRST / total,
-            keep="tokens",
-            learning_rate=first_rate,
-            config=dict.fromkeys(bases, BASE_OF_SHORT_ROWS),
-        ),
-        global_batch_tokens=batch,
-        max_steps=_steps(total, batch),
-        optimizer=_optimizer(later_rate, weight_decay=decay / first_rate),
-        lr_scheduler=LRSchedulerConfig(
-            name="warmup-stable-decay",
-            warmup_steps=_steps(warmup, batch),
-            decay_fraction=DECAY / total,
-        ),
     )
 
 
@@ -85,24 +58,8 @@ def _tiny() -> Recipe:
         "masked-lm",
         objective_args=OPTIONS,
         config={"initializer_range": 0.05},
-        optimizer=_optimizer(2e-3, weight_decay=0.01),
+        optimizer=stable_adamw(2e-3, weight_decay=0.01),
         lr_scheduler=LRSchedulerConfig(
             name="warmup-stable-decay", warmup_steps=100, decay_fraction=0.3
         ),
-    )
-
-
-def _steps(billions: int, batch: int) -> int:
-    return billions * 1_000_000_000 // batch
-
-
-def _optimizer(rate: float, **changes: Any) -> OptimizerConfig:
-    """Return StableAdamW, which clips updates instead of gradients."""
-    return OptimizerConfig(
-        name="stable-adamw",
-        learning_rate=rate,
-        betas=(0.9, 0.98),
-        eps=1e-6,
-        max_grad_norm=None,
-        **changes,
     )

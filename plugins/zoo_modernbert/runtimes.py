@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from zoo.families.runtimes import RuntimeHeader, RuntimeModel, layered, runtime_weights
+from zoo.families.runtimes import (
+    RuntimeHeader,
+    RuntimeModel,
+    gguf_sizes,
+    layered,
+    runtime_weights,
+)
 from zoo_modernbert.config import ModernBertConfig
 from zoo_modernbert.weights import weights
 
@@ -40,12 +46,8 @@ def gguf(config: ModernBertConfig, head: str) -> RuntimeModel | str:
         "output_norm.weight": "final_norm.weight",
     }
     settings: dict[str, Any] = {
-        "context_length": config.max_positions,
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "block_count": config.num_layers,
+        **gguf_sizes(config),
         "vocab_size": config.vocab_size,
-        "attention.head_count": config.num_heads,
         "attention.layer_norm_epsilon": config.layer_norm_eps,
         "attention.causal": False,
         "attention.sliding_window": config.local_attention,
@@ -91,12 +93,7 @@ def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:
             "ModernBertForSequenceClassification" if classifies else "ModernBertModel"
         ],
         **(header.labels() if classifies else {}),
-        "vocab_size": header.rows("token_embd.weight"),
-        "hidden_size": header.count("embedding_length"),
-        "num_hidden_layers": header.count("block_count"),
-        "num_attention_heads": header.count("attention.head_count"),
-        "intermediate_size": header.count("feed_forward_length"),
-        "max_position_embeddings": header.count("context_length"),
+        **header.common_keys(),
         "norm_eps": header.number("attention.layer_norm_epsilon"),
         "hidden_activation": header.text("hidden_activation", "gelu"),
         "local_attention": header.count("attention.sliding_window"),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads
@@ -28,9 +28,7 @@ class MPNet(EncoderFamily):
     config_type: ClassVar[type[Config]] = MPNetConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "all-mpnet-base-v2"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("q", "v"), rescaled=("k", "v", "output.dense"), rescaled_inputs=("output.dense",)
-    )
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets("q", "k", "v", "output.dense")
     objectives: ClassVar[Mapping[str, str]] = {
         "masked-and-permuted-lm": "zoo_mpnet.objective:MaskedAndPermuted"
     }
@@ -48,10 +46,6 @@ class MPNet(EncoderFamily):
         )
     }
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads("MPNet", pooler=True)
-
-    @override
-    def max_seq_len(self, config: MPNetConfig) -> int:
-        return config.max_seq_len
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

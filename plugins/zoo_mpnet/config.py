@@ -3,7 +3,7 @@
 from typing import Final, Literal
 
 from zoo.families.config import ConfigMap
-from zoo.families.encoder import FIXED, KEYS, EncoderConfig
+from zoo.families.encoder import FIXED, KEYS, EncoderConfig, require_positions
 
 # Constants of the released code, whatever the configuration.
 PAD: Final = 1
@@ -22,11 +22,7 @@ class MPNetConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_field
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_seq_len < 1:
-            raise ValueError(
-                f"max_positions {self.max_positions} leaves no position for a text: they begin "
-                f"behind pad_token_id {PAD}"
-            )
+        require_positions(self.max_positions, PAD)
 
     @property
     def max_seq_len(self) -> int:

@@ -12,57 +12,34 @@ encoder that differs from the first ones in three points:
 Heads are fairseq's: a text is classified by the hidden state of ``<s>``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from zoo.nn.encoder import (
-    Classifier,
-    Encoder,
-    MaskedLM,
-    MultipleChoice,
-    QuestionAnswering,
-    mask_value,
-)
+from zoo.nn.encoder import Encoder, MaskedLM, mask_value
 from zoo.nn.encoder_factory import FairseqFactory, make_blocks, make_embeddings
 from zoo.nn.layers.init import truncated_normal_
 from zoo.nn.layers.relative import RelativePositions
-from zoo.nn.packed_attention import DocumentOffsets
-from zoo.nn.positions import AttentionInputs, Positions, add_bias
+from zoo.nn.positions import Positions
 from zoo.nn.transformer import CountedEmbeddings
 from zoo.overrides import override
 from zoo_mpnet.config import BUCKETS, FARTHEST, PAD, MPNetConfig
 
 
-class MPNetEncoder(Encoder):
-    """The backbone.
-
-    Args:
-        config: the configuration.
-        **head_args: pooler and head; see ``Encoder``.
-    """
-
-    adds_bias = True
-    layer_inputs: ClassVar[tuple[str, ...]] = ("relative_bias",)
-
-    def __init__(self, config: MPNetConfig, **head_args: Any) -> None:
-        embeddings = make_embeddings(config, CountedEmbeddings, padding=PAD)
-        super().__init__(embeddings, make_blocks(config), **head_args)
-        self.relative_bias = RelativePositions(BUCKETS, FARTHEST, config.num_heads)
+class RelativeBias(RelativePositions):
+    """The learned bias, for queries that are also the keys."""
 
     @override
-    def attention_inputs(
-        self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions
-    ) -> Sequence[AttentionInputs]:
+    def forward(self, positions: Positions, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
+        """Return the bias of the scores, (1, heads, tokens, tokens)."""
         # Tokens of one document follow each other, so that their distance is that of their columns.
-        tokens = x.shape[1]
-        bias = self.relative_bias(tokens, tokens)
-        return [AttentionInputs(add_bias(mask, bias))] * len(self.order)
+        tokens = positions.keys.shape[1]
+        return super().forward(tokens, tokens)
 
 
-class MPNetLM(MaskedLM, MPNetEncoder):
+class MPNetLM(MaskedLM):
     """Masked language modelling, and the two streams of masked and permuted prediction."""
 
     def encode_targets(
@@ -126,33 +103,22 @@ class MPNetLM(MaskedLM, MPNetEncoder):
         return x[:, -targets.shape[1] :]
 
 
-class MPNetClassifier(Classifier, MPNetEncoder):
-    """Classification of texts or tokens."""
-
-
-class MPNetMultipleChoice(MultipleChoice, MPNetEncoder):
-    """Multiple choice: one logit for each text."""
-
-
-class MPNetQuestionAnswering(QuestionAnswering, MPNetEncoder):
-    """Extractive question answering."""
-
-
 class MPNetFactory(FairseqFactory):
-    """The models of the family, all on its own backbone."""
+    """The models of fairseq, with a bias of the scores by distance."""
 
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": MPNetEncoder,
+        **FairseqFactory.model_classes,
         "masked-lm": MPNetLM,
-        "sequence-classification": MPNetClassifier,
-        "multiple-choice": MPNetMultipleChoice,
-        "token-classification": MPNetClassifier,
-        "question-answering": MPNetQuestionAnswering,
     }
 
     @override
     def backbone_args(self) -> dict[str, Any]:
-        return {"config": self.config}
+        config = self.config
+        return {
+            "embeddings": make_embeddings(config, CountedEmbeddings, padding=PAD),
+            "layers": make_blocks(config),
+            "relative_bias": RelativeBias(BUCKETS, FARTHEST, config.num_heads),
+        }
 
 
 def build(config: MPNetConfig, head: str) -> Encoder:

@@ -4,8 +4,8 @@ from zoo.families.recipe import (
     MASKING,
     TINY_CONFIG,
     LRSchedulerConfig,
-    OptimizerConfig,
     Recipe,
+    fairseq_adam,
     tiny_recipe,
 )
 
@@ -25,8 +25,6 @@ def recipe(size: str) -> Recipe:
         seq_len=512,
         global_batch_tokens=16 * 16 * 32 * 512,  # rows, accumulated 16 times, on 32 devices
         max_steps=125_000,
-        optimizer=OptimizerConfig(
-            learning_rate=5e-4, betas=BETAS, eps=1e-6, weight_decay=0.01, max_grad_norm=None
-        ),
+        optimizer=fairseq_adam(5e-4),
         lr_scheduler=LRSchedulerConfig(name="linear", warmup_steps=10_000),
     )

@@ -2,7 +2,7 @@
 
 from zoo.weights import Rule, WeightMap
 from zoo.weights.encoder_rules import BlockNames, backbone_rules, block_rules
-from zoo.weights.head_rules import HeadNames, MaskedNames, with_head
+from zoo.weights.head_rules import fairseq_head_names, with_head
 from zoo_mpnet.config import BUCKETS, MPNetConfig
 
 _BLOCK = BlockNames(
@@ -12,17 +12,7 @@ _BLOCK = BlockNames(
     out="attention.attn.o",
     attention_norm="attention.LayerNorm",
 )
-_HEADS = HeadNames(
-    masked=MaskedNames(
-        dense="lm_head.dense",
-        norm="lm_head.layer_norm",
-        decoder="lm_head.decoder",
-        bias="lm_head.bias",
-    ),
-    pooler="mpnet.pooler.dense",
-    text=("classifier.dense", "classifier.out_proj"),
-    choice=("classifier",),
-)
+_HEADS = fairseq_head_names("mpnet.")
 
 
 def weights(config: MPNetConfig, head: str) -> WeightMap:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, joint_targets
 from zoo.families.base import Family, Head
 from zoo.families.causal import CausalFamily, causal_heads
 from zoo.families.config import Config, ConfigMap
@@ -21,11 +21,7 @@ class Neox(CausalFamily):
     config_type: ClassVar[type[Config]] = NeoxConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "pythia-160m"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("query_key_value",),
-        rescaled=("query_key_value", "dense_4h_to_h"),
-        rescaled_inputs=("dense_4h_to_h",),
-    )
+    adapter_targets: ClassVar[AdapterTargets] = joint_targets("query_key_value", "dense_4h_to_h")
     named_heads: ClassVar[Mapping[str, Head]] = causal_heads("GPTNeoX")
     special_tokens: ClassVar[Mapping[str, str]] = {
         "unk": "<|endoftext|>",

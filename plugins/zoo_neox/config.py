@@ -2,33 +2,22 @@
 
 from typing import Any
 
-from zoo.families.config import Activation, Config, ConfigMap, same_names
+from zoo.families.config import ConfigMap, TransformerConfig, same_names
 from zoo.families.config.keys import COMMON
 
 
-class NeoxConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NeoxConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of a GPT-NeoX; the defaults are the Hub's, those of GPT-NeoX-20B.
 
     Attributes:
-        vocab_size: number of tokens in the vocabulary.
-        hidden_size: width of the hidden state.
-        num_layers: number of blocks.
-        num_heads: number of attention heads per block.
-        intermediate_size: inner width of the feed-forward networks.
-        max_positions: number of tokens of the longest row.
-        activation: activation function of the feed-forward networks.
         rotary_fraction: fraction of a head's width that is rotated by the position.
         rope_theta: base of the rotary frequencies.
         parallel: whether attention and feed-forward network of a block read the same input, and
             not one after the other.
         attention_bias: whether the linear maps of attention have biases.
         dropout: dropout probability of the embeddings and of what is added to the residual path.
-        attention_dropout: dropout probability of the attention weights.
         classifier_dropout: dropout probability of the input of token classification.
         layer_norm_eps: epsilon of the layer norms.
-        initializer_range: standard deviation of initial weights.
-        pad_token_id: the padding token, or ``None``.
-        tie_embeddings: use the token embeddings as output embeddings.
     """
 
     vocab_size: int = 50432
@@ -37,28 +26,19 @@ class NeoxConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     num_heads: int = 64
     intermediate_size: int = 24576
     max_positions: int = 2048
-    activation: Activation = "gelu"
     rotary_fraction: float = 0.25
     rope_theta: float = 10_000.0
     parallel: bool = True
     attention_bias: bool = True
     dropout: float = 0.0
-    attention_dropout: float = 0.0
     classifier_dropout: float = 0.1
     layer_norm_eps: float = 1e-5
-    initializer_range: float = 0.02
-    pad_token_id: int | None = None
     tie_embeddings: bool = False
 
     @property
     def embedding_dropout(self) -> float:
         """Dropout probability of the embeddings."""
         return self.dropout
-
-    @property
-    def head_size(self) -> int:
-        """Width of an attention head."""
-        return self.hidden_size // self.num_heads
 
     @property
     def rotary_width(self) -> int:

@@ -1,16 +1,9 @@
 """Weight rules of GPT-NeoX."""
 
-from zoo.weights import (
-    DeinterleaveQKV,
-    Ignore,
-    Rule,
-    WeightMap,
-    is_causal_mask,
-    is_frequencies,
-    is_mask_value,
-)
+from zoo.weights import DeinterleaveQKV, Rule, WeightMap
+from zoo.weights.buffers import causal_buffers, frequencies_buffer
 from zoo.weights.encoder_rules import module_rule
-from zoo.weights.head_rules import HeadNames, lm_head_rules, with_head, with_mix
+from zoo.weights.head_rules import causal_head_rules
 from zoo_neox.config import NeoxConfig
 
 _PREFIX = "gpt_neox."
@@ -22,13 +15,8 @@ _TOKENS = _PREFIX + "embed_in.weight"
 def weights(config: NeoxConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     backbone = _backbone(config)
-    if head == "causal-lm":
-        tied = config.tie_embeddings
-        return lm_head_rules(backbone, config, _TOKENS, tied=tied, name="embed_out")
-    if head == "sequence-classification":
-        score = Rule("score.weight", "head.weight", (len(config.labels), config.hidden_size))
-        return with_mix(backbone, config).plus(score)
-    return with_head(backbone, config, head, HeadNames())
+    tied = config.tie_embeddings
+    return causal_head_rules(backbone, config, head, _TOKENS, tied=tied, name="embed_out")
 
 
 def _backbone(config: NeoxConfig) -> WeightMap:
@@ -56,17 +44,8 @@ def _backbone(config: NeoxConfig) -> WeightMap:
             module_rule(_PREFIX + "final_layer_norm", "final_norm", width),
         ],
         drops=[
-            Ignore(_LAYER + "attention.bias", "a buffer: the causal mask", is_causal_mask),
-            Ignore(
-                _LAYER + "attention.masked_bias",
-                "a buffer: the score of masked positions",
-                is_mask_value,
-            ),
-            Ignore(
-                _LAYER + "attention.rotary_emb.inv_freq",
-                "a buffer: the frequencies of rotary positions",
-                is_frequencies,
-            ),
+            *causal_buffers(_LAYER + "attention."),
+            frequencies_buffer(_LAYER + "attention."),
         ],
         prefix=_PREFIX,
         counts={"i": config.num_layers},

@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, joint_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.encoder import WordPieceFamily, encoder_heads
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo_nomic.config import CONFIG_MAP, CONFIG_MAPS, NomicConfig, has_experts
-
-_ENCODER_HEADS = encoder_heads("NomicBert", "NomicBert", pooler=True)
 
 
 class Nomic(WordPieceFamily):
@@ -24,17 +22,10 @@ class Nomic(WordPieceFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "nomic-embed-text-v1.5"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("Wqkv",), rescaled=("Wqkv", "mlp.fc2"), rescaled_inputs=("mlp.fc2",)
+    adapter_targets: ClassVar[AdapterTargets] = joint_targets("Wqkv", "mlp.fc2")
+    named_heads: ClassVar[Mapping[str, Head]] = encoder_heads(
+        "NomicBert", "NomicBert", pooler=True, without=("question-answering", "multiple-choice")
     )
-    named_heads: ClassVar[Mapping[str, Head]] = {
-        name: _ENCODER_HEADS[name]
-        for name in ("none", "masked-lm", "sequence-classification", "token-classification")
-    }
-
-    @override
-    def model_type(self, config: NomicConfig) -> str:
-        return config.model_type
 
     @override
     def has_reference(self, config: NomicConfig, head: str) -> bool:
@@ -49,10 +40,6 @@ class Nomic(WordPieceFamily):
     @override
     def to_hub(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return {**super().to_hub(config, extra), "model_type": "nomic_bert"}
-
-    @override
-    def max_seq_len(self, config: NomicConfig) -> int:
-        return config.max_seq_len
 
 
 @hookimpl

@@ -8,33 +8,27 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from zoo.families.config import Activation, ConfigMap
-from zoo.families.encoder import FIXED, KEYS, EncoderConfig
+from zoo.families.encoder import CLASSIFIER_KEYS, FIXED, PooledEncoderConfig
 
 
-class NomicConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NomicConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of Nomic's encoder; the defaults are those of transformers."""
 
     # ``nomic_bert_moe`` has mixtures of experts, feed-forward networks without gates, and biases.
     # The Hub calls both ``nomic_bert``.
     model_type: Literal["nomic_bert", "nomic_bert_moe"] = "nomic_bert"
     vocab_size: int = 30528
-    type_vocab_size: int = 2  # number of segment types
     max_positions: int = 2048  # number of tokens of the longest row
     activation: Activation = "silu"
     pad_token_id: int = 0
     dropout: float = 0.0
     attention_dropout: float = 0.0
-    # dropout probability before a classifier; ``None`` for ``dropout``
-    classifier_dropout: float | None = None
-    layer_norm_eps: float = 1e-12  # epsilon of the layer norms
     rope_theta: float = 1000.0  # base of the rotary frequencies
     # The published code changes the base for batches whose longest row exceeds
     # ``max_trained_positions``, so that the vector of a text depends on the batch. Rows are limited
     # to that number, up to which the factor has no effect; ``None`` for no such limit.
     rotary_scaling_factor: float | None = None
     max_trained_positions: int = 2048
-    # whether the bare backbone has a pooler; heads that use one always have it
-    pooler: bool = True
     num_experts: int = 8  # number of experts of ``nomic_bert_moe``
     experts_per_token: int = 2  # number of experts that a token passes
     # every so many blocks one has experts, the second of each group
@@ -67,8 +61,7 @@ _CHOICE = "an implementation choice"
 _UNREAD = "inherited from GPT-2; the published code does not read it"
 CONFIG_MAP = ConfigMap(
     keys={
-        **KEYS,
-        "classifier_dropout": "classifier_dropout",
+        **CLASSIFIER_KEYS,
         "rope_parameters.rope_theta": "rope_theta",
         "rotary_scaling_factor": "rotary_scaling_factor",
         "max_trained_positions": "max_trained_positions",

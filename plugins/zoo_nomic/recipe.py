@@ -3,8 +3,8 @@
 from zoo.families.recipe import (
     TINY_CONFIG,
     LRSchedulerConfig,
-    OptimizerConfig,
     Recipe,
+    fairseq_adam,
     tiny_recipe,
 )
 
@@ -24,8 +24,6 @@ def recipe(size: str) -> Recipe:
         seq_len=2048,
         global_batch_tokens=4096 * 2048,
         max_steps=STEPS,
-        optimizer=OptimizerConfig(
-            learning_rate=5e-4, betas=BETAS, eps=1e-6, weight_decay=0.01, max_grad_norm=1.0
-        ),
+        optimizer=fairseq_adam(5e-4, max_grad_norm=1.0),
         lr_scheduler=LRSchedulerConfig(name="linear", warmup_steps=STEPS * 6 // 100),
     )

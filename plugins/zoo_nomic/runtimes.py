@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from zoo.families.runtimes import RuntimeHeader, RuntimeModel, layered, runtime_weights
+from zoo.families.runtimes import (
+    RuntimeHeader,
+    RuntimeModel,
+    gguf_sizes,
+    layered,
+    runtime_weights,
+)
 from zoo.weights import Concat
 from zoo_nomic.config import NomicConfig
 from zoo_nomic.weights import weights
@@ -40,11 +46,8 @@ def gguf(config: NomicConfig, head: str) -> RuntimeModel | str:
         ),
     }
     settings: dict[str, Any] = {
+        **gguf_sizes(config),
         "context_length": config.max_seq_len,
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "block_count": config.num_layers,
-        "attention.head_count": config.num_heads,
         "attention.layer_norm_epsilon": config.layer_norm_eps,
         "attention.causal": False,
         "rope.freq_base": config.rope_theta,
@@ -60,13 +63,8 @@ def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:
     return {
         "model_type": "nomic_bert",
         "architectures": ["NomicBertModel"],
-        "vocab_size": header.rows("token_embd.weight"),
         "type_vocab_size": header.rows("token_types.weight"),
-        "hidden_size": header.count("embedding_length"),
-        "num_hidden_layers": header.count("block_count"),
-        "num_attention_heads": header.count("attention.head_count"),
-        "intermediate_size": header.count("feed_forward_length"),
-        "max_position_embeddings": header.count("context_length"),
+        **header.common_keys(),
         "layer_norm_eps": header.number("attention.layer_norm_epsilon"),
         "rope_parameters": {"rope_theta": header.number("rope.freq_base", 1000.0)},
         "pad_token_id": header.token("padding", 0),

@@ -1,12 +1,13 @@
 """Weight rules of Nomic's encoder: the names of the published code, which transformers writes."""
 
 from zoo.weights import Concat, Rule, WeightMap
-from zoo.weights.encoder_rules import module_rule, tokens_name
+from zoo.weights.encoder_rules import module_rule, tokens_name, weight_rule
 from zoo.weights.head_rules import HeadNames, MaskedNames, with_head
 from zoo_nomic.config import NomicConfig
 
 _PREFIX = "nomic_bert."
 _LAYER = _PREFIX + "encoder.layers.{i}."
+_OURS = "layers.{i}."
 _HEADS = HeadNames(
     masked=MaskedNames(norm="cls.predictions.transform.layer_norm"),
     pooler=_PREFIX + "pooler.dense",
@@ -27,12 +28,12 @@ def weights(config: NomicConfig, head: str) -> WeightMap:
             Rule(tokens_name(_PREFIX), "embeddings.tokens.weight", (config.vocab_size, width)),
             Rule(types, "embeddings.types.weight", (config.type_vocab_size, width)),
             module_rule(_PREFIX + "emb_ln", "embeddings.norm", width),
-            _in_layer("attn.Wqkv", "attention.qkv", 3 * width, width),
-            _in_layer("attn.out_proj", "attention.out", width, width),
-            module_rule(_LAYER + "norm1", "layers.{i}.attention_norm", width),
-            Rule(up, "layers.{i}.ffn.up.weight", (2 * inner, width), Concat(2)),
-            _in_layer("mlp.fc2", "ffn.down", width, inner),
-            module_rule(_LAYER + "norm2", "layers.{i}.ffn_norm", width),
+            weight_rule(_LAYER + "attn.Wqkv", _OURS + "attention.qkv", 3 * width, width),
+            weight_rule(_LAYER + "attn.out_proj", _OURS + "attention.out", width, width),
+            module_rule(_LAYER + "norm1", _OURS + "attention_norm", width),
+            Rule(up, _OURS + "ffn.up.weight", (2 * inner, width), Concat(2)),
+            weight_rule(_LAYER + "mlp.fc2", _OURS + "ffn.down", width, inner),
+            module_rule(_LAYER + "norm2", _OURS + "ffn_norm", width),
         ],
         prefix=_PREFIX,
         counts={"i": config.num_layers},
@@ -70,7 +71,3 @@ def _expert_rules(config: NomicConfig) -> WeightMap:
             rules.append(module_rule(f"{source}fc1", f"{target}up", inner, width))
             rules.append(module_rule(f"{source}fc2", f"{target}down", width, inner))
     return WeightMap(rules=rules, prefix=_PREFIX, counts={"i": config.num_layers})
-
-
-def _in_layer(source: str, target: str, *shape: int) -> Rule:
-    return Rule(f"{_LAYER}{source}.weight", f"layers.{{i}}.{target}.weight", shape)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.causal import END_OF_TEXT, CausalFamily, causal_lm_head
 from zoo.families.config import Config, ConfigMap
@@ -30,10 +30,8 @@ class Opt(CausalFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["opt"]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "opt-125m"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("q_proj", "v_proj"),
-        rescaled=("k_proj", "v_proj", "fc2"),
-        rescaled_inputs=("fc2",),
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
+        "q_proj", "k_proj", "v_proj", "fc2"
     )
     # The Hub's XGLM has no classifiers.
     named_heads: ClassVar[Mapping[str, Head]] = {
@@ -47,10 +45,6 @@ class Opt(CausalFamily):
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "byte-level-bpe": TokenizerTrainSpec(("<pad>",), (END_OF_TEXT,))
     }
-
-    @override
-    def model_type(self, config: OptConfig) -> str:
-        return config.model_type
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

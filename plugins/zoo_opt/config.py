@@ -2,31 +2,28 @@
 
 from typing import Any, Literal
 
-from zoo.families.config import Activation, Config, ConfigMap, same_names
+from zoo.families.config import Activation, ConfigMap, TransformerConfig, same_names
 
 POSITION_OFFSET = 2  # rows of the tables of positions before the first position
 
 
-class OptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OptConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of an OPT or XGLM; the defaults are those of OPT 125M and of the Hub."""
 
     # the Hub's ``model_type``: positions are learned in ``opt`` and sinusoidal in ``xglm``
     model_type: Literal["opt", "xglm"] = "opt"
-    vocab_size: int = 50272  # number of tokens in the vocabulary
-    hidden_size: int = 768  # width of the hidden state
-    num_layers: int = 12  # number of blocks
-    num_heads: int = 12  # number of attention heads per block
-    intermediate_size: int = 3072  # inner width of the feed-forward networks
-    max_positions: int = 2048  # largest number of tokens of a text
-    activation: Activation = "relu"  # activation function of the feed-forward networks
+    vocab_size: int = 50272
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    intermediate_size: int = 3072
+    max_positions: int = 2048
+    activation: Activation = "relu"
     # dropout probability of what is added to the residual path, in XGLM also of the embeddings
     dropout: float = 0.1
-    attention_dropout: float = 0.0  # dropout probability of the attention weights
     layer_norm_eps: float = 1e-5  # epsilon of the layer norms, which no file of the Hub has
-    initializer_range: float = 0.02  # standard deviation of initial weights
     scale_embedding: bool = False  # multiply token embeddings by the root of ``hidden_size``
-    tie_embeddings: bool = True  # whether the token embeddings are the output embeddings
-    pad_token_id: int = 1  # the padding token
+    pad_token_id: int = 1
 
     @property
     def embedding_dropout(self) -> float:
@@ -50,6 +47,7 @@ _SHARED: dict[str, str] = {
 _IGNORED = {"layerdrop": "a training setting; all layers run"}
 _XGLM: dict[str, Any] = {
     "model_type": "xglm",
+    "vocab_size": 256008,
     "activation": "gelu",
     "attention_dropout": 0.1,
     "scale_embedding": True,
@@ -91,7 +89,6 @@ CONFIG_MAPS = {
         },
         implied={
             **_XGLM,
-            "vocab_size": 256008,
             "hidden_size": 1024,
             "num_layers": 24,
             "num_heads": 16,
@@ -117,8 +114,8 @@ SIZES = {
     "30b": _sized(48, 7168, 56),
     "66b": _sized(64, 9216, 72),
     # arXiv:2112.10668, table 1
-    "xglm-564m": _sized(24, 1024, 16, vocab_size=256008, **_XGLM),
-    "xglm-1.7b": _sized(24, 2048, 16, vocab_size=256008, **_XGLM),
-    "xglm-2.9b": _sized(48, 2048, 16, vocab_size=256008, **_XGLM),
-    "xglm-7.5b": _sized(32, 4096, 32, vocab_size=256008, **_XGLM),
+    "xglm-564m": _sized(24, 1024, 16, **_XGLM),
+    "xglm-1.7b": _sized(24, 2048, 16, **_XGLM),
+    "xglm-2.9b": _sized(48, 2048, 16, **_XGLM),
+    "xglm-7.5b": _sized(32, 4096, 32, **_XGLM),
 }

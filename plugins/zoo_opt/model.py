@@ -8,16 +8,15 @@ positions, whose table begins with two rows that no text uses, and ReLU. XGLM ha
 the sinusoidal positions of fairseq, whose first text position is 2, and GELU.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from zoo.nn.decoder import CausalBackbone, CausalLM, CausalModelFactory, CausalSequenceClassifier
-from zoo.nn.encoder import Encoder, QuestionAnswering
-from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
+from zoo.nn.decoder import CausalModelFactory, make_causal_blocks
+from zoo.nn.encoder import Encoder
+from zoo.nn.encoder_factory import make_embeddings
 from zoo.nn.positions import fairseq_positions
-from zoo.nn.transformer import PreNormBlock
+from zoo.overrides import override
 from zoo_opt.config import POSITION_OFFSET, OptConfig
 
 if TYPE_CHECKING:
@@ -25,56 +24,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class OptBackbone(CausalBackbone):
-    """The backbone.
+class OptFactory(CausalModelFactory):
+    """The default models of decoders, with positions that begin with unused rows."""
 
-    Args:
-        config: the configuration.
-        **head_args: pooler and head; see ``Encoder``.
-    """
-
-    def __init__(self, config: OptConfig, **head_args: Any) -> None:
-        layers = make_blocks(
-            config, PreNormBlock, attention=lambda _: make_self_attention(config, causal=True)
-        )
-        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+    @override
+    def backbone_args(self) -> dict[str, Any]:
+        config = self.config
         embeddings = make_embeddings(
             config,
             norm=False,
             position_offset=POSITION_OFFSET,
             position_table=position_table(config) if config.model_type == "xglm" else None,
         )
-        super().__init__(embeddings, layers, final_norm=norm, **head_args)
-        self.pad_token_id = config.pad_token_id
+        return {
+            "embeddings": embeddings,
+            "layers": make_causal_blocks(config),
+            "final_norm": nn.LayerNorm(self.width, eps=config.layer_norm_eps),
+            "pad_token_id": config.pad_token_id,
+        }
 
 
 def position_table(config: OptConfig) -> "NDArray[np.float32]":
     """Return sinusoidal positions, (offset + max_positions, hidden)."""
     rows = config.max_positions + POSITION_OFFSET
     return fairseq_positions(rows, config.hidden_size, config.pad_token_id).numpy()
-
-
-class OptLM(CausalLM, OptBackbone):
-    """The causal language model."""
-
-
-class OptSequenceClassifier(CausalSequenceClassifier, OptBackbone):
-    """Sequence classification by the last token."""
-
-
-class OptQuestionAnswering(QuestionAnswering, OptBackbone):
-    """Extractive question answering."""
-
-
-class OptFactory(CausalModelFactory):
-    """The models of the family, all on its own backbone."""
-
-    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": OptBackbone,
-        "causal-lm": OptLM,
-        "sequence-classification": OptSequenceClassifier,
-        "question-answering": OptQuestionAnswering,
-    }
 
 
 def build(config: OptConfig, head: str) -> Encoder:

@@ -1,6 +1,6 @@
 """Settings for pretraining OPT (arXiv:2205.01068) and XGLM (arXiv:2112.10668)."""
 
-from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
+from zoo.families.recipe import Recipe, causal_recipe, tiny_causal_recipe
 
 # OPT, section 2.2 and table 1: peak rate, and tokens of a step
 RATES = {
@@ -23,26 +23,15 @@ LENGTH = 2048
 def recipe(size: str) -> Recipe:
     """Return the papers' settings, or for ``tiny`` a run of a few minutes on two cores."""
     if size == "tiny":
-        return Recipe(
-            objective="causal-lm",
-            vocab_size=1024,
-            seq_len=128,
-            global_batch_tokens=4096,
-            max_steps=800,
-            config={"initializer_range": 0.05, "dropout": 0.0},
-            optimizer=OptimizerConfig(learning_rate=4e-3, weight_decay=0.01),
-            lr_scheduler=LRSchedulerConfig(warmup_steps=80),
-        )
+        return tiny_causal_recipe(config={"initializer_range": 0.05, "dropout": 0.0})
     rate, tokens = RATES[size]
     rows = tokens // LENGTH
     total = 500_000_000_000 if size.startswith("xglm-") else 300_000_000_000
-    return Recipe(
-        objective="causal-lm",
+    return causal_recipe(
+        learning_rate=rate,
         seq_len=LENGTH,
         global_batch_tokens=rows * LENGTH,
         max_steps=total // tokens,
-        optimizer=OptimizerConfig(
-            learning_rate=rate, betas=(0.9, 0.95), weight_decay=0.1, max_grad_norm=1.0
-        ),
-        lr_scheduler=LRSchedulerConfig(name="linear", warmup_steps=2000, min_lr_ratio=0.1),
+        warmup_steps=2000,
+        schedule="linear",
     )

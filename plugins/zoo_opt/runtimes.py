@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from zoo.families.post_norm_runtimes import CT2_ACTIVATIONS, ct2_block, ct2_norm
-from zoo.families.runtimes import RuntimeModel, SkipRows, runtime_weights
+from zoo.families.decoder_runtimes import ct2_problem, decoder_ctranslate2
+from zoo.families.post_norm_runtimes import ct2_block, ct2_norm
+from zoo.families.runtimes import RuntimeModel, SkipRows
 from zoo_opt.config import POSITION_OFFSET, OptConfig
 from zoo_opt.weights import weights
 
@@ -16,19 +17,15 @@ _TABLE = "decoder/position_encodings/encodings"
 
 def ctranslate2(config: OptConfig, head: str) -> RuntimeModel | str:
     """Return a model as CTranslate2 describes it, or why it cannot."""
-    if head != "causal-lm":
-        return "its generator returns the logits of a language model"
-    if config.activation not in CT2_ACTIVATIONS:
-        return f"it has no activation function {config.activation}"
+    if problem := ct2_problem(config, head):
+        return problem
 
     def positions() -> "NDArray[np.float32]":
         from zoo_opt.model import position_table
 
         return position_table(config)[POSITION_OFFSET:]
 
-    tokens = "embeddings.tokens.weight"
     names: dict[Any, Any] = {
-        "decoder/embeddings/weight": tokens,
         **ct2_norm("decoder/layer_norm", "final_norm"),
         **ct2_block("decoder/layer_{i}/"),
     }
@@ -37,23 +34,7 @@ def ctranslate2(config: OptConfig, head: str) -> RuntimeModel | str:
         constants[_TABLE] = positions
     else:
         names[_TABLE] = ("embeddings.positions.weight", SkipRows(POSITION_OFFSET))
-    copies = {}
-    if config.tie_embeddings:
-        copies["decoder/projection/weight"] = tokens
-    else:
-        names["decoder/projection/weight"] = "head.weight"
-    settings = {
-        "num_layers": config.num_layers,
-        "num_heads": config.num_heads,
-        "pre_norm": True,
-        "activation": CT2_ACTIVATIONS[config.activation],
-        "scale_embeddings": config.hidden_size**0.5 if config.scale_embedding else 1.0,
-        "layer_norm_epsilon": config.layer_norm_eps,
-    }
-    return RuntimeModel(
-        "decoder",
-        settings,
-        runtime_weights(names, weights(config, head), {"i": config.num_layers}),
-        copies=copies,
-        constants=constants,
+    scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
+    return decoder_ctranslate2(
+        config, weights(config, head), names, {"scale_embeddings": scale}, constants=constants
     )

@@ -3,19 +3,12 @@
 from typing import TYPE_CHECKING
 
 from zoo.tokenizers import SourceFiles, Template, sentencepiece_tokenizer
+from zoo.tokenizers.fairseq import FAIRSEQ_FIRST, FAIRSEQ_ROLES, FAIRSEQ_SKIP
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-SPECIAL_TOKENS = {
-    "bos": "<s>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "cls": "<s>",
-}
-FIRST = ("<s>", "<pad>", "</s>", "<unk>")  # instead of the first three pieces of SentencePiece's
+SPECIAL_TOKENS = {role: token for role, token in FAIRSEQ_ROLES.items() if role != "mask"}
 LAST = tuple(f"<madeupword{number}>" for number in range(7))
 TEMPLATE = Template("eos $A", "eos $A eos eos $B")
 
@@ -23,5 +16,10 @@ TEMPLATE = Template("eos $A", "eos $A eos eos $B")
 def xglm_tokenizer(files: SourceFiles) -> "Tokenizer":
     """Build the tokenizer."""
     return sentencepiece_tokenizer(
-        files, roles=SPECIAL_TOKENS, template=TEMPLATE, first=FIRST, skip=3, last=LAST
+        files,
+        roles=SPECIAL_TOKENS,
+        template=TEMPLATE,
+        first=FAIRSEQ_FIRST,
+        skip=FAIRSEQ_SKIP,
+        last=LAST,
     )

@@ -2,7 +2,7 @@
 
 from zoo.weights import Ignore, Rule, WeightMap
 from zoo.weights.encoder_rules import FAIRSEQ_NAMES, block_rules, module_rule
-from zoo.weights.head_rules import HeadNames, lm_head_rules, with_head
+from zoo.weights.head_rules import causal_head_rules
 from zoo_opt.config import POSITION_OFFSET, OptConfig
 
 _PREFIX = "model."
@@ -32,8 +32,4 @@ def weights(config: OptConfig, head: str) -> WeightMap:
         prefix=_PREFIX,
         counts={"i": config.num_layers},
     )
-    if head == "causal-lm":
-        return lm_head_rules(backbone, config, tokens, tied=config.tie_embeddings)
-    if head == "sequence-classification":
-        return backbone.plus(Rule("score.weight", "head.weight", (len(config.labels), width)))
-    return with_head(backbone, config, head, HeadNames())
+    return causal_head_rules(backbone, config, head, tokens, tied=config.tie_embeddings)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.errors import VerificationError
-from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads
@@ -35,11 +34,6 @@ class Pegasus(Seq2SeqFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     tokenizer_classes: ClassVar[tuple[str, ...]] = ("PegasusTokenizer",)
     default_checkpoint: ClassVar[str] = "pegasus-large"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("q_proj", "v_proj"),
-        rescaled=("k_proj", "v_proj", "fc2"),
-        rescaled_inputs=("fc2",),
-    )
     named_heads: ClassVar[Mapping[str, Head]] = seq2seq_heads("Pegasus")
     special_tokens: ClassVar[Mapping[str, str]] = {
         **Seq2SeqFamily.special_tokens,

@@ -1,7 +1,7 @@
 """The configuration of PEGASUS and the keys of its config.json."""
 
 from zoo.families.config import ConfigMap
-from zoo.families.seq2seq import FIXED, IGNORED, KEYS, Seq2SeqConfig
+from zoo.families.seq2seq import FIXED, IGNORED, KEYS, Seq2SeqConfig, relative_keys
 
 
 class PegasusConfig(Seq2SeqConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -16,10 +16,7 @@ CONFIG_MAP = ConfigMap(
     keys=KEYS,
     fixed={
         **FIXED,
-        "normalize_before": (None, True),
-        "normalize_embedding": (None, False),
-        "add_final_layer_norm": (None, True),
-        "static_position_embeddings": (None, True),
+        **relative_keys(pre_norm=True, embedding_norm=False, sinusoidal=True),
         "extra_pos_embeddings": (None, 0, 1),
     },
     ignored={**IGNORED, "classifier_dropout": "the family has no classifier"},

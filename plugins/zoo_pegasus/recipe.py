@@ -1,6 +1,6 @@
 """Settings for pretraining and fine-tuning PEGASUS (arXiv:1912.08777, section 6, appendix C)."""
 
-from zoo.families.recipe import TINY_CONFIG, LRSchedulerConfig, OptimizerConfig, Recipe
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, tiny_seq2seq_recipe
 
 OBJECTIVE = "gap-sentences"
 # Section 6.1: the rate of Adafactor with the inverse root of the steps.
@@ -21,13 +21,8 @@ PRESETS = {
 def recipe(size: str) -> Recipe:
     """Return the settings of a size; ``tiny`` takes a few minutes on two cores."""
     if size == "tiny":
-        return Recipe(
-            objective=OBJECTIVE,
-            vocab_size=600,
-            seq_len=64,
-            config=TINY_CONFIG,
-            optimizer=OptimizerConfig(learning_rate=1e-3, betas=(0.9, 0.98), weight_decay=0.01),
-            lr_scheduler=LRSchedulerConfig(warmup_steps=100),
+        return tiny_seq2seq_recipe(
+            OBJECTIVE, learning_rate=1e-3, seq_len_warmup=None, global_batch_tokens=4096
         )
     rows = 256 if size == "base" else 8192
     return Recipe(

@@ -1,10 +1,8 @@
 """PEGASUS in the formats of other runtimes."""
 
-from functools import partial
-
 from zoo.families.runtimes import RuntimeModel
 from zoo.families.seq2seq_runtimes import seq2seq_ctranslate2
-from zoo.weights import sinusoidal_positions
+from zoo.weights.seq2seq_rules import sinusoid_table
 from zoo_pegasus.config import PegasusConfig
 from zoo_pegasus.weights import weights
 
@@ -16,5 +14,5 @@ def ctranslate2(config: PegasusConfig, head: str) -> RuntimeModel | str:
         head,
         weights(config, head),
         pre_norm=True,
-        positions=partial(sinusoidal_positions, config.max_positions, config.hidden_size),
+        positions=sinusoid_table(config),
     )

@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.fairseq import FAIRSEQ_FIRST, FAIRSEQ_ROLES
 from zoo.tokenizers.train import TokenizerTrainSpec
-from zoo_roberta.config import CONFIG_MAP, CONFIG_MAPS, SPECIAL_TOKENS, RobertaConfig
+from zoo_roberta.config import CONFIG_MAP, CONFIG_MAPS, RobertaConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -40,16 +41,17 @@ class Roberta(EncoderFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "roberta-base"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("query", "value"),
-        rescaled=("key", "value", "output.dense"),
-        rescaled_inputs=("output.dense",),
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
+        "query",
+        "key",
+        "value",
+        "output.dense",
         prefix_model_types=("roberta", "xlm-roberta", "camembert"),
     )
-    special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
+    special_tokens: ClassVar[Mapping[str, str]] = FAIRSEQ_ROLES
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = dict.fromkeys(
         ("byte-level-bpe", "unigram"),
-        TokenizerTrainSpec(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)),
+        TokenizerTrainSpec(FAIRSEQ_FIRST, ("<mask>",)),
     )
     # They have the order of the model types.
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads(
@@ -57,17 +59,9 @@ class Roberta(EncoderFamily):
     )
 
     @override
-    def model_type(self, config: RobertaConfig) -> str:
-        return config.model_type
-
-    @override
     def inputs(self, config: Any) -> tuple[str, ...]:
         names = super().inputs(config)
         return names if config.type_vocab_size > 1 else names[:2]
-
-    @override
-    def max_seq_len(self, config: RobertaConfig) -> int:
-        return config.max_seq_len
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

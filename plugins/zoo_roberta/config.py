@@ -1,38 +1,26 @@
 """RoBERTa's configuration and the keys of its Hub configuration."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 from zoo.families.config import ConfigMap
-from zoo.families.encoder import FIXED, KEYS, EncoderConfig
+from zoo.families.encoder import CLASSIFIER_KEYS, FIXED, PooledEncoderConfig, require_positions
 
 ModelType = Literal["roberta", "xlm-roberta", "camembert", "xlm-roberta-xl"]
 
 
-class RobertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RobertaConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of a RoBERTa; the defaults are the Hub's, which no released model has."""
 
     # the Hub's ``model_type``; ``xlm-roberta-xl`` has norms before each part of a block and after
     # the last block, and none after the embeddings
     model_type: ModelType = "roberta"
     vocab_size: int = 50265
-    type_vocab_size: int = 2  # number of segment types; released models have one
-    # dropout probability in the heads for sequence and token classification; ``None`` for
-    # ``dropout``
-    classifier_dropout: float | None = None
-    layer_norm_eps: float = 1e-12  # epsilon of the layer norms
     pad_token_id: int = 1  # the padding token, which positions do not count
-    # whether the bare backbone has a pooler; heads that use one always have it
-    pooler: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_seq_len < 1:
-            raise ValueError(
-                f"max_positions {self.max_positions} leaves no position for a text: they begin "
-                f"behind pad_token_id {self.pad_token_id}"
-            )
+        require_positions(self.max_positions, self.pad_token_id)
 
     @property
     def pre_norm(self) -> bool:
@@ -45,21 +33,14 @@ class RobertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
         return self.max_positions - self.pad_token_id - 1
 
 
-SPECIAL_TOKENS = {
-    "bos": "<s>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "cls": "<s>",
-    "mask": "<mask>",
-}
-CONFIG_MAP = ConfigMap(keys={**KEYS, "classifier_dropout": "classifier_dropout"}, fixed=FIXED)
+CONFIG_MAP = ConfigMap(keys=CLASSIFIER_KEYS, fixed=FIXED)
 # the other model types have other defaults on the Hub
 CONFIG_MAPS = {
     name: replace(CONFIG_MAP, implied={"model_type": name, "vocab_size": 30522})
     for name in ("xlm-roberta", "camembert")
 }
+# Of all released models: 512 positions of texts, and two that no text has.
+_RELEASED: dict[str, Any] = {"max_positions": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 _XL: dict[str, Any] = {
     "model_type": "xlm-roberta-xl",
     "vocab_size": 250880,
@@ -67,14 +48,15 @@ _XL: dict[str, Any] = {
     "num_layers": 36,
     "num_heads": 32,
     "intermediate_size": 10240,
-    "max_positions": 514,
-    "type_vocab_size": 1,
-    "layer_norm_eps": 1e-5,
+    **_RELEASED,
 }
 CONFIG_MAPS["xlm-roberta-xl"] = replace(CONFIG_MAP, implied=_XL)
 
 
-_size = partial(RobertaConfig.sized, max_positions=514, type_vocab_size=1, layer_norm_eps=1e-5)
+def _size(layers: int, width: int, **changes: Any) -> RobertaConfig:
+    return RobertaConfig.sized(layers, width, **{**_RELEASED, **changes})
+
+
 _XLM: dict[str, Any] = {"model_type": "xlm-roberta", "vocab_size": 250002}
 SIZES = {
     "tiny": _size(2, 128, vocab_size=1000, max_positions=66),

@@ -5,8 +5,8 @@ from zoo.families.recipe import (
     MASKING,
     TINY_CONFIG,
     LRSchedulerConfig,
-    OptimizerConfig,
     Recipe,
+    fairseq_adam,
     tiny_recipe,
 )
 
@@ -75,8 +75,6 @@ def recipe(size: str) -> Recipe:
         seq_len=512,
         global_batch_tokens=8192 * 512,  # "8k"
         max_steps=500_000,
-        optimizer=OptimizerConfig(
-            learning_rate=rate, betas=BETAS, eps=1e-6, weight_decay=0.01, max_grad_norm=None
-        ),
+        optimizer=fairseq_adam(rate),
         lr_scheduler=LRSchedulerConfig(name="linear", warmup_steps=warmup),
     )

@@ -9,16 +9,14 @@ from zoo.tokenizers import (
     fastbpe_tokenizer,
     is_fastbpe,
     is_sentencepiece,
-    sentencepiece_tokenizer,
     tokenizer_class,
 )
-from zoo_roberta.config import SPECIAL_TOKENS
+from zoo.tokenizers.fairseq import FAIRSEQ_ROLES, fairseq_sentencepiece_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# the first tokens of the vocabularies, and how many pieces of SentencePiece's they replace
-_XLM: dict[str, Any] = {"first": ("<s>", "<pad>", "</s>", "<unk>"), "skip": 3}
+# the first tokens of CamemBERT's vocabulary, and how many pieces of SentencePiece's they replace
 _CAMEMBERT: dict[str, Any] = {
     "first": ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
     "skip": 1,
@@ -28,17 +26,11 @@ _CAMEMBERT: dict[str, Any] = {
 def tokenizer(files: SourceFiles) -> "Tokenizer":
     """Build the tokenizer of the kind that the files of a checkpoint have."""
     if is_fastbpe(files):
-        return fastbpe_tokenizer(files, roles=SPECIAL_TOKENS, template=CLS_SEP_SEP)
+        return fastbpe_tokenizer(files, roles=FAIRSEQ_ROLES, template=CLS_SEP_SEP)
     if not is_sentencepiece(files):
-        return fairseq_bpe_tokenizer(files, roles=SPECIAL_TOKENS)
-    return sentencepiece_tokenizer(
-        files,
-        roles=SPECIAL_TOKENS,
-        template=CLS_SEP_SEP,
-        last=("<mask>",),
-        mask_takes_space=True,
-        **(_CAMEMBERT if _is_camembert(files) else _XLM),
-    )
+        return fairseq_bpe_tokenizer(files, roles=FAIRSEQ_ROLES)
+    options = _CAMEMBERT if _is_camembert(files) else {}
+    return fairseq_sentencepiece_tokenizer(files, **options)
 
 
 def _is_camembert(files: SourceFiles) -> bool:

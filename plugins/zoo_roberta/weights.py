@@ -2,21 +2,11 @@
 
 from zoo.weights import WeightMap
 from zoo.weights.encoder_rules import BlockNames, backbone_rules, block_rules, module_rule
-from zoo.weights.head_rules import HeadNames, MaskedNames, with_head
+from zoo.weights.head_rules import fairseq_head_names, with_head
 from zoo_roberta.config import RobertaConfig
 
-_NAMES = HeadNames(
-    masked=MaskedNames(
-        dense="lm_head.dense",
-        norm="lm_head.layer_norm",
-        decoder="lm_head.decoder",
-        bias="lm_head.bias",
-    ),
-    pooler="roberta.pooler.dense",
-    text=("classifier.dense", "classifier.out_proj"),
-    choice=("classifier",),
-)
 _PREFIX = "roberta."
+_NAMES = fairseq_head_names(_PREFIX)
 _PRE_NORM = BlockNames(attention_norm="attention.self_attn_layer_norm", ffn_norm="LayerNorm")
 
 

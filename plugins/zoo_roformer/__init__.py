@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.encoder import WordPieceFamily, encoder_heads
@@ -28,15 +28,12 @@ class RoFormer(WordPieceFamily):
     config_type: ClassVar[type[Config]] = RoFormerConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "roformer-chinese-base"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("query", "value"),
-        rescaled=("key", "value", "output.dense"),
-        rescaled_inputs=("output.dense",),
-        prefix_model_types=("roformer",),
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
+        "query", "key", "value", "output.dense", prefix_model_types=("roformer",)
     )
-    named_heads: ClassVar[Mapping[str, Head]] = {
-        name: head for name, head in encoder_heads("RoFormer").items() if name != "multiple-choice"
-    }
+    named_heads: ClassVar[Mapping[str, Head]] = encoder_heads(
+        "RoFormer", without=("multiple-choice",)
+    )
 
     @override
     def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.heads import standard_head
@@ -64,9 +64,7 @@ class T5(Seq2SeqFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["t5"]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "t5-small"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("q", "v"), rescaled=("k", "v", "wo"), rescaled_inputs=("wo",)
-    )
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets("q", "k", "v", "wo")
     named_heads: ClassVar[Mapping[str, Head]] = _HEADS
     objectives: ClassVar[Mapping[str, str]] = {"bert-style": "zoo_t5.objectives:BertStyle"}
     reference_exceptions: ClassVar[Mapping[str, str]] = {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads, mlm_head
@@ -49,11 +49,7 @@ class XLM(EncoderFamily):
     config_map: ClassVar[ConfigMap] = XLM_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "xlm-mlm-en-2048"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("q_lin", "v_lin"),
-        rescaled=("k_lin", "v_lin", "lin2"),
-        rescaled_inputs=("lin2",),
-    )
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets("q_lin", "k_lin", "v_lin", "lin2")
     special_tokens: ClassVar[Mapping[str, str]] = {
         "bos": "<s>",
         "eos": "</s>",
@@ -71,10 +67,6 @@ class XLM(EncoderFamily):
         "layers.{i}": "layer_norm2.{i}",
     }
     named_heads: ClassVar[Mapping[str, Head]] = _heads()
-
-    @override
-    def model_type(self, config: XLMConfig) -> str:
-        return config.model_type
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

@@ -4,16 +4,11 @@ The papers state ranges of learning rates and batches, and no complete setting o
 so only ``tiny`` has a recipe.
 """
 
-from zoo.errors import UsageError
-from zoo.families.recipe import MASKING, TINY_CONFIG, Recipe, tiny_recipe
+from zoo.families.recipe import MASKING, TINY_CONFIG, Recipe, require_tiny, tiny_recipe
 
 
 def recipe(size: str) -> Recipe:
     """Return the settings of ``tiny``, which take a few minutes on two cores."""
-    if size != "tiny":
-        raise UsageError(
-            f"the papers do not state all settings of the pretraining of {size}",
-            "choose the size tiny, or set them in a configuration file",
-        )
+    require_tiny(size)
     config = {**TINY_CONFIG, "embedding_range": 0.05}
     return tiny_recipe("masked-lm", objective_args=MASKING, config=config)

@@ -1,8 +1,9 @@
 """Weight rules of XLM and FlauBERT."""
 
-from zoo.weights import Ignore, Rule, TiedAlias, WeightMap
+from zoo.weights import Ignore, Rule, WeightMap
 from zoo.weights.buffers import is_arange
 from zoo.weights.encoder_rules import BlockNames, block_rules, module_rule
+from zoo.weights.head_rules import output_rules
 from zoo_xlm.config import XLMConfig
 
 _PREFIX = "transformer."
@@ -27,10 +28,9 @@ _CLASSIFIERS = {
 def weights(config: XLMConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     width = config.hidden_size
-    table = config.vocab_size, width
     positions = config.max_positions, width
     rules = [
-        Rule(_TOKENS, "embeddings.tokens.weight", table),
+        Rule(_TOKENS, "embeddings.tokens.weight", (config.vocab_size, width)),
         Rule(f"{_PREFIX}position_embeddings.weight", "embeddings.positions.weight", positions),
         module_rule(f"{_PREFIX}layer_norm_emb", "embeddings.norm", width),
         *block_rules(config, _BLOCK, _PREFIX),
@@ -47,9 +47,7 @@ def weights(config: XLMConfig, head: str) -> WeightMap:
     )
     if head == "masked-lm":
         output = backbone.plus(Rule("pred_layer.proj.bias", "head.bias", (config.vocab_size,)))
-        if config.tie_embeddings:
-            return output.plus(ties=[TiedAlias("pred_layer.proj.weight", to=_TOKENS)])
-        return output.plus(Rule("pred_layer.proj.weight", "head.decoder.weight", table))
+        return output_rules(output, config, "pred_layer.proj.weight", _TOKENS)
     if head in _CLASSIFIERS:
         outputs = 2 if head == "question-answering" else len(config.labels)
         return backbone.plus(module_rule(_CLASSIFIERS[head], "head", outputs, width))

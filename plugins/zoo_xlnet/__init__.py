@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.families.adapters import AdapterTargets
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads
@@ -40,11 +40,7 @@ class XLNet(EncoderFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "xlnet-base-cased"
     padding_side: ClassVar[str] = "left"
-    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("query", "value"),
-        rescaled=("key", "value", "layer_2"),
-        rescaled_inputs=("layer_2",),
-    )
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets("query", "key", "value", "layer_2")
     named_heads: ClassVar[Mapping[str, Head]] = {
         **_HEADS,
         "masked-lm": replace(

@@ -63,8 +63,8 @@ def turned(change: Callable[[Rotary], nn.Module]) -> Faults:
     """Return a fault: the rotations are changed."""
 
     def fault(model: Any) -> None:
-        model.global_rotary = change(model.global_rotary)
-        model.local_rotary = change(model.local_rotary)
+        model.rotary = change(model.rotary)
+        model.pattern.rotary = change(model.pattern.rotary)
 
     return Faults(model=fault)
 

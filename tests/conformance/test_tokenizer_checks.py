@@ -15,8 +15,8 @@ from zoo.tokenizers import (
     Template,
     sentencepiece_tokenizer,
 )
+from zoo.tokenizers.fairseq import FAIRSEQ_ROLES
 from zoo.tokenizers.train import TokenizerTrainSpec
-from zoo_bart.config import SPECIAL_TOKENS
 
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 MASKS = ("<mask_1>", "<mask_2>")
@@ -26,7 +26,7 @@ PEGASUS_ROLES = {"eos": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask_2
 # model type -> arguments of the tokenizer, as the families have them
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "xlm-roberta": {
-        "roles": SPECIAL_TOKENS,
+        "roles": FAIRSEQ_ROLES,
         "template": CLS_SEP_SEP,
         "first": FAIRSEQ,
         "skip": 3,

@@ -14,6 +14,19 @@ from zoo.hub.source import CheckpointDir
 from zoo_bart import Bart
 from zoo_bart.config import BartConfig
 
+# Fields of a small encoder-decoder, whose stacks differ in depth, heads and inner width.
+SEQ2SEQ_SHAPE: dict[str, Any] = {
+    "vocab_size": 101,
+    "hidden_size": 48,
+    "num_layers": 3,
+    "num_heads": 3,
+    "intermediate_size": 80,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 60,
+    "max_positions": 64,
+}
+
 
 @pytest.fixture(scope="module")
 def published_gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:

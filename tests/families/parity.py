@@ -15,12 +15,14 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from zoo.checkpoint.generation_config import GenerationConfig
 from zoo.conformance.comparison import TensorDifference, compare_models
 from zoo.conformance.hf_reference import keep_float64, reference_model
 from zoo.conversion import convert
 from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.hub.source import CheckpointDir
+from zoo.inference.generation.generate import generate
 from zoo.io.tensors.formats import TensorInfo
 from zoo.nn.layers.skip_init import SkipInit, init_empty_weights
 
@@ -62,6 +64,34 @@ def assert_equal(
     single = compare_models(family, config, head, model.float(), reference.float(), inputs)
     assert max(d.relative for d in single.outputs.values()) <= 1e-5
     assert single.first_diverging is None
+
+
+def assert_positions_skip_padding(family: Family, config: Any, padding: int = 1) -> None:
+    """Check that positions do not count padding, wherever in a row it is."""
+    model = random_model(family, config, "none")
+    reference = reference_model(family, config, "none", model.state_dict())
+    ids = torch.tensor([[padding, padding, 7, 8, padding, 9], [4, 5, 6, padding, padding, padding]])
+    mask = (ids != padding).long()
+    with torch.no_grad():
+        ours = model(ids, mask)["last_hidden_state"]
+        theirs = reference(ids, mask).last_hidden_state
+    assert (ours - theirs).abs().max() <= 1e-9
+
+
+def assert_generation_equals_the_reference(family: Family, config: Any, padding: int = 3) -> None:
+    """Check greedy search of 12 tokens; a prompt that is padded on the left is as alone."""
+    model: Any = random_model(family, config, "causal-lm")
+    reference: Any = reference_model(family, config, "causal-lm", model.state_dict())
+    ids = torch.tensor([[padding, padding, 7, 8, 9], [11, 12, 13, 14, 15]])
+    expected = []
+    for prompt in (ids[:1, 2:], ids[1:]):
+        sequence = reference.generate(
+            prompt, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=padding
+        )
+        expected.append(sequence[0, prompt.shape[1] :].tolist())
+    inputs = {"input_ids": ids, "attention_mask": (ids != padding).long()}
+    settings = GenerationConfig(max_new_tokens=12)
+    assert generate(model, inputs, settings, eos_token_ids=[]) == expected
 
 
 def assert_equal_at_all_lengths(family: Family, config: Any, head: str) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
 from tests.families import parity
+from tests.families.making import SEQ2SEQ_SHAPE
 from zoo.checkpoint import load_checkpoint
 from zoo.conversion import convert
 from zoo.errors import VerificationError
@@ -27,17 +28,7 @@ from zoo_bart.config import SIZES, BartConfig
 
 FAMILY = Bart()
 HEADS = list(FAMILY.heads())
-SMALL = BartConfig(
-    vocab_size=101,
-    hidden_size=48,
-    num_layers=3,
-    num_heads=3,
-    intermediate_size=80,
-    decoder_layers=2,
-    decoder_attention_heads=4,
-    decoder_ffn_dim=60,
-    max_positions=64,
-)
+SMALL = BartConfig(**SEQ2SEQ_SHAPE)
 UNTIED = replace(SMALL, tie_embeddings=False)
 SHARED, TABLES = "model.shared.weight", ("model.encoder.embed_tokens.weight", "lm_head.weight")
 

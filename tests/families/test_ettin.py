@@ -9,10 +9,8 @@ from msgspec.structs import replace
 
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
-from zoo.checkpoint.generation_config import GenerationConfig
 from zoo.conformance.hf_reference import hub_state, keep_float64, reference_model
 from zoo.errors import VerificationError
-from zoo.inference.generation.generate import generate
 from zoo.testing.conformance import FamilyTests
 from zoo_ettin import Ettin
 from zoo_ettin.config import SIZES, EttinConfig
@@ -82,19 +80,8 @@ def test_old_names_of_the_bases_are_the_new_ones() -> None:
 
 
 def test_generation_equals_the_reference() -> None:
-    """Token by token beyond the window; a prompt that is padded on the left is as alone."""
-    model: Any = parity.random_model(ETTIN, SMALL, "causal-lm")
-    reference: Any = reference_model(ETTIN, SMALL, "causal-lm", model.state_dict())
-    ids = torch.tensor([[3, 3, 7, 8, 9], [11, 12, 13, 14, 15]])
-    expected = []
-    for prompt in (ids[:1, 2:], ids[1:]):
-        sequence = reference.generate(
-            prompt, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=3
-        )
-        expected.append(sequence[0, prompt.shape[1] :].tolist())
-    inputs = {"input_ids": ids, "attention_mask": (ids != 3).long()}
-    settings = GenerationConfig(max_new_tokens=12)
-    assert generate(model, inputs, settings, eos_token_ids=[]) == expected
+    """The search goes beyond the window."""
+    parity.assert_generation_equals_the_reference(ETTIN, SMALL)
 
 
 def test_gradients_equal_the_reference() -> None:

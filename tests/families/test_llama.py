@@ -13,13 +13,11 @@ from torch import Tensor
 
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES
-from zoo.checkpoint.generation_config import GenerationConfig
 from zoo.conformance.family_checks import FamilyChecks
 from zoo.conformance.hf_reference import hub_state, keep_float64, reference_model
 from zoo.conformance.kit import run_check
 from zoo.errors import UsageError, VerificationError
 from zoo.families.random_inputs import random_inputs
-from zoo.inference.generation.generate import generate
 from zoo.objectives.losses.predictions import cross_entropy_sum
 from zoo.testing.conformance import FamilyTests
 from zoo_llama import Llama
@@ -379,20 +377,8 @@ GENERATING = [name for name, config in CONFIGS.items() if not config.bidirection
 
 @pytest.mark.parametrize("name", first_of_type(GENERATING))
 def test_generation_equals_the_reference(name: str) -> None:
-    """Greedy search beyond the window; a prompt that is padded on the left is as alone."""
-    config = CONFIGS[name]
-    model: Any = parity.random_model(LLAMA, config, "causal-lm")
-    reference: Any = reference_model(LLAMA, config, "causal-lm", model.state_dict())
-    ids = torch.tensor([[3, 3, 7, 8, 9], [11, 12, 13, 14, 15]])
-    expected = []
-    for prompt in (ids[:1, 2:], ids[1:]):
-        sequence = reference.generate(
-            prompt, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=3
-        )
-        expected.append(sequence[0, prompt.shape[1] :].tolist())
-    inputs = {"input_ids": ids, "attention_mask": (ids != 3).long()}
-    settings = GenerationConfig(max_new_tokens=12)
-    assert generate(model, inputs, settings, eos_token_ids=[]) == expected
+    """The search goes beyond the window."""
+    parity.assert_generation_equals_the_reference(LLAMA, CONFIGS[name])
 
 
 class Checks(FamilyChecks):

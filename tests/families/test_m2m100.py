@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import zoo
 from tests.families import parity
+from tests.families.making import SEQ2SEQ_SHAPE
 from tests.inference.generation.conftest import sharp
 from tests.tokenizers.trained import pieces
 from zoo.checkpoint import load_checkpoint
@@ -35,17 +36,7 @@ from zoo_m2m100.languages import NLLB, WMT21
 
 FAMILY = M2M100()
 HEADS = list(FAMILY.heads())
-SMALL = M2M100Config(
-    vocab_size=101,
-    hidden_size=48,
-    num_layers=3,
-    num_heads=3,
-    intermediate_size=80,
-    decoder_layers=2,
-    decoder_attention_heads=4,
-    decoder_ffn_dim=60,
-    max_positions=64,
-)
+SMALL = M2M100Config(**SEQ2SEQ_SHAPE)
 TEXTS = ["A film, and what a film.", "Crème brûlée 2,500 señores", "x 中文 z"]
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
 from tests.families import parity
+from tests.families.making import SEQ2SEQ_SHAPE
 from zoo.conversion import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
@@ -21,15 +22,7 @@ from zoo_marian.config import MarianConfig
 FAMILY = Marian()
 HEADS = list(FAMILY.heads())
 SMALL = MarianConfig(
-    vocab_size=101,
-    hidden_size=48,
-    num_layers=3,
-    num_heads=3,
-    intermediate_size=80,
-    decoder_layers=2,
-    decoder_attention_heads=4,
-    decoder_ffn_dim=60,
-    max_positions=64,
+    **SEQ2SEQ_SHAPE,
     activation="swish",
     scale_embedding=True,
     pad_token_id=100,

@@ -6,14 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from msgspec.structs import replace
 
 import zoo
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
-from zoo.conformance.hf_reference import reference_model
 from zoo.conversion import convert
 from zoo.hub.source import CheckpointDir
 from zoo.io.tensors.formats import TensorInfo
@@ -59,14 +57,7 @@ class TestMPNet(ReferenceTests, FamilyTests):
 
 
 def test_positions_do_not_count_padding() -> None:
-    model = parity.random_model(MPNET, SMALL, "none")
-    reference = reference_model(MPNET, SMALL, "none", model.state_dict())
-    ids = torch.tensor([[1, 1, 7, 8, 1, 9], [4, 5, 6, 1, 1, 1]])
-    mask = (ids != 1).long()
-    with torch.no_grad():
-        ours = model(ids, mask)["last_hidden_state"]
-        theirs = reference(ids, mask).last_hidden_state
-    assert (ours - theirs).abs().max() <= 1e-9
+    parity.assert_positions_skip_padding(MPNET, SMALL)
 
 
 def test_published_file_is_matched() -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 import zoo
 from tests.families import parity
+from tests.families.making import SEQ2SEQ_SHAPE
 from tests.inference.generation.conftest import sharp
 from tests.tokenizers.trained import pieces
 from zoo.checkpoint import load_checkpoint
@@ -31,15 +32,7 @@ from zoo_pegasus.objective import similarities
 
 FAMILY = Pegasus()
 SMALL = PegasusConfig(
-    vocab_size=101,
-    hidden_size=48,
-    num_layers=3,
-    num_heads=3,
-    intermediate_size=80,
-    decoder_layers=2,
-    decoder_attention_heads=4,
-    decoder_ffn_dim=60,
-    max_positions=64,
+    **SEQ2SEQ_SHAPE,
     activation="relu",
     scale_embedding=True,
 )

@@ -113,14 +113,7 @@ def test_the_whole_vocabulary_equals_the_reference() -> None:
 
 
 def test_positions_do_not_count_padding() -> None:
-    model = parity.random_model(ROBERTA, SMALL, "none")
-    reference = reference_model(ROBERTA, SMALL, "none", model.state_dict())
-    ids = torch.tensor([[1, 1, 7, 8, 1, 9], [4, 5, 6, 1, 1, 1]])
-    mask = (ids != 1).long()
-    with torch.no_grad():
-        ours = model(ids, mask)["last_hidden_state"]
-        theirs = reference(ids, mask).last_hidden_state
-    assert (ours - theirs).abs().max() <= 1e-9
+    parity.assert_positions_skip_padding(ROBERTA, SMALL)
 
 
 # Configuration

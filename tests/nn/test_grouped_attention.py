@@ -3,7 +3,7 @@
 The family is as small as one of a plugin, and has no blocks and no attention of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 import torch
 from msgspec.structs import replace
-from torch import Tensor, nn
+from torch import nn
 
 from tests.families import parity
 from tests.nn.making import SHAPE
@@ -31,16 +31,12 @@ from zoo.families.config import Config, ConfigMap, same_names
 from zoo.families.config.keys import COMMON
 from zoo.families.onnx import LOGITS, PAST
 from zoo.families.random_inputs import random_inputs, randomize_weights
-from zoo.nn.decoder import CausalBackbone, CausalLM, CausalModelFactory, CausalSequenceClassifier
-from zoo.nn.encoder import Encoder
+from zoo.nn.decoder import CausalLM, CausalModelFactory, make_causal_blocks
 from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.layers.norms import RMSNorm
-from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import (
-    AttentionInputs,
     LinearScaling,
-    Positions,
     Rotary,
     WavelengthScaling,
 )
@@ -94,48 +90,26 @@ SCALED = {
 }
 
 
-class GroupedDecoder(CausalBackbone):
-    """The backbone."""
+class GroupedFactory(CausalModelFactory):
+    """The models with each head."""
 
-    def __init__(self, config: GroupedConfig, **head_args: Any) -> None:
-        layers = make_blocks(
+    def backbone_args(self) -> dict[str, Any]:
+        config = self.config
+        blocks = make_causal_blocks(
             config,
-            PreNormBlock,
-            attention=lambda _: make_self_attention(config, causal=True, bias=False),
+            attention_args={"bias": False},
             norm_type=RMSNorm,
             ffn_type=GatedFeedForward,
             bias=False,
         )
-        norm = RMSNorm(config.hidden_size, config.layer_norm_eps)
-        embeddings = make_embeddings(config, norm=False, positions=False)
-        super().__init__(embeddings, layers, final_norm=norm, **head_args)
         size = config.hidden_size // config.num_heads
-        self.rotary = Rotary(size, config.base, scaling=config.frequency_scaling)
-        self.pad_token_id = config.pad_token_id
-
-    def attention_inputs(
-        self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions
-    ) -> Sequence[AttentionInputs]:
-        """Return mask and rotation for the attention of each layer."""
-        return [AttentionInputs(mask, self.rotary(positions.queries))] * len(self.order)
-
-
-class GroupedLM(CausalLM, GroupedDecoder):
-    """The causal language model."""
-
-
-class GroupedSequenceClassifier(CausalSequenceClassifier, GroupedDecoder):
-    """Sequence classification by the last token."""
-
-
-class GroupedFactory(CausalModelFactory):
-    """The models with each head."""
-
-    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": GroupedDecoder,
-        "causal-lm": GroupedLM,
-        "sequence-classification": GroupedSequenceClassifier,
-    }
+        return {
+            "embeddings": make_embeddings(config, norm=False, positions=False),
+            "layers": blocks,
+            "final_norm": RMSNorm(config.hidden_size, config.layer_norm_eps),
+            "rotary": Rotary(size, config.base, scaling=config.frequency_scaling),
+            "pad_token_id": config.pad_token_id,
+        }
 
 
 def rules(config: GroupedConfig, head: str) -> WeightMap:

@@ -1,6 +1,6 @@
 """Rotary embeddings and linear biases against transformers, and in decoding with a cache."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,17 +14,15 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 
 from tests.nn.making import IDS, MASK, SHAPE
 from zoo.families.random_inputs import randomize_weights
-from zoo.nn.decoder import CausalLM
+from zoo.nn.attention_pattern import AttentionPattern
+from zoo.nn.decoder import CausalLM, make_causal_blocks
 from zoo.nn.encoder import Encoder
-from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
+from zoo.nn.encoder_factory import make_blocks, make_embeddings
 from zoo.nn.kv_cache import KeyValueCache
-from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import (
-    AttentionInputs,
     LinearBias,
     Positions,
     Rotary,
-    add_bias,
     alibi_slopes,
     position_in_document,
 )
@@ -73,42 +71,33 @@ def test_linear_biases_equal_those_of_transformers(heads: int) -> None:
     assert len(alibi_slopes(heads)) == heads
 
 
-class Rotated(CausalLM):
-    """A decoder with rotary positions."""
-
-    def attention_inputs(
-        self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions
-    ) -> Sequence[AttentionInputs]:
-        return [AttentionInputs(mask, Rotary(4)(positions.queries))] * len(self.order)
-
-
-class Biased(CausalLM):
-    """A decoder with linear biases."""
-
-    adds_bias = True
-
-    def attention_inputs(
-        self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions
-    ) -> Sequence[AttentionInputs]:
-        bias = LinearBias(2)(positions, x.dtype)
-        return [AttentionInputs(add_bias(mask, bias))] * len(self.order)
+# What attention reads in addition to the hidden states -> the part of a decoder that computes it.
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "rotary": lambda: {"rotary": Rotary(4)},
+    "relative_bias": lambda: {"relative_bias": LinearBias(2)},
+    "window": lambda: {
+        "rotary": Rotary(4),
+        "pattern": AttentionPattern([True, False], 2, causal=True, rotary=Rotary(4, 5.0)),
+    },
+    "rotates": lambda: {
+        "rotary": Rotary(4),
+        "pattern": AttentionPattern([False, False], None, causal=True, rotates=[True, False]),
+    },
+}
 
 
-def model(kind: type[CausalLM]) -> Any:
-    layers = make_blocks(
-        SHAPE, ParallelBlock, attention=lambda _: make_self_attention(SHAPE, causal=True)
-    )
-    built = kind(make_embeddings(SHAPE, norm=False, positions=False), layers).double().eval()
+def model(part: str) -> Any:
+    layers = make_causal_blocks(SHAPE, ParallelBlock)
+    embeddings = make_embeddings(SHAPE, norm=False, positions=False)
+    built = CausalLM(embeddings, layers, **PARTS[part]()).double().eval()
     randomize_weights(built)
     return built
 
 
-@pytest.mark.parametrize("kind", [Rotated, Biased])
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("mask", [None, MASK])
-def test_decoding_with_a_cache_equals_the_whole_sequence(
-    kind: type[CausalLM], mask: Tensor | None
-) -> None:
-    decoder, cache = model(kind), KeyValueCache(SHAPE.num_layers)
+def test_decoding_with_a_cache_equals_the_whole_sequence(part: str, mask: Tensor | None) -> None:
+    decoder, cache = model(part), KeyValueCache(SHAPE.num_layers)
     whole = decoder.encode(IDS, mask)
     pieces = []
     for start, end in ((0, 3), (3, 4), (4, 5)):
@@ -118,9 +107,9 @@ def test_decoding_with_a_cache_equals_the_whole_sequence(
     assert torch.allclose(torch.cat(pieces, 1)[real], whole[real], atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [Rotated, Biased])
-def test_documents_of_a_packed_row_are_those_alone(kind: type[CausalLM]) -> None:
-    decoder = model(kind)
+@pytest.mark.parametrize("part", PARTS)
+def test_documents_of_a_packed_row_are_those_alone(part: str) -> None:
+    decoder = model(part)
     ids = torch.cat([IDS[1:, :3], IDS[1:]], dim=1)
     documents = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 2]])
     positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4]])

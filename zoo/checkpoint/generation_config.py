@@ -418,8 +418,8 @@ GENERATION_KEYS: FileKeys = {
         carried(_OUTPUTS),
     ),
     FORCE_BOS: carried(
-        "an older form of `forced_bos_token_id`, and read as such where the keys come from "
-        "`config.json`; elsewhere, transformers ignores it as well"
+        "the older name of `forced_bos_token_id`, used if the keys come from `config.json`; "
+        "otherwise ignored, as in transformers"
     ),
     FROM_MODEL: carried("says that the keys come from `config.json`"),
     "transformers_version": carried("provenance"),

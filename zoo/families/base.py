@@ -179,8 +179,11 @@ class Family(ABC):
         """Return the heads by name; ``none`` is the bare backbone."""
 
     def model_type(self, config: Any) -> str:
-        """Return the ``model_type`` of a configuration on the Hub; by default the first."""
-        return self.model_types[0]
+        """Return the ``model_type`` of a configuration on the Hub.
+
+        By default, it is the field ``model_type`` if the configuration has one, or else the first.
+        """
+        return getattr(config, "model_type", self.model_types[0])
 
     def architecture(self, config: Any, head: str) -> str:
         """Return the name of the Hub's class for a configuration and head.
@@ -511,7 +514,13 @@ class Family(ABC):
         raise NotImplementedError(f"{self.name} has fields_by_stage, and no reconfigure")
 
     def max_seq_len(self, config: Any) -> int | None:
-        """Return the largest number of tokens in a row; by default ``max_positions``, if any."""
+        """Return the largest number of tokens in a row.
+
+        By default, it is ``max_seq_len`` of the configuration if it has one, or else
+        ``max_positions``, if any.
+        """
+        if hasattr(config, "max_seq_len"):
+            return config.max_seq_len  # type: ignore[no-any-return]
         return getattr(config, "max_positions", None)
 
     def max_decoder_len(self, config: Any) -> int | None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from zoo.families.base import Family, Head
-from zoo.families.config import Activation, Config, same_names
+from zoo.families.config import TransformerConfig, same_names
 from zoo.families.config.keys import COMMON
 from zoo.families.heads import standard_head
 from zoo.overrides import override
@@ -21,22 +21,19 @@ if TYPE_CHECKING:
     from zoo.tokenizers import SourceFiles
 
 
-class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EncoderConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields of every text encoder, with the values of most base models as defaults."""
 
     vocab_size: int = 30522  # number of tokens in the vocabulary
-    hidden_size: int = 768  # width of the hidden state
-    num_layers: int = 12  # number of blocks
-    num_heads: int = 12  # number of attention heads per block
-    intermediate_size: int = 3072  # inner width of the feed-forward networks
-    max_positions: int = 512  # number of position embeddings
-    activation: Activation = "gelu"  # activation function of the feed-forward networks
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    intermediate_size: int = 3072
+    max_positions: int = 512
     # dropout probability of what is added to the residual path, and of the embeddings
     dropout: float = 0.1
-    attention_dropout: float = 0.1  # dropout probability of the attention weights
-    initializer_range: float = 0.02  # standard deviation of initial weights
-    pad_token_id: int | None = 0  # the padding token, or ``None``
-    tie_embeddings: bool = True  # use the token embeddings as output embeddings
+    attention_dropout: float = 0.1
+    pad_token_id: int | None = 0
     # whether classifiers of texts and tokens read a learned mix of all layers, see
     # ``zoo.nn.layers.scalar_mix``, in place of the last one
     mix: bool = False
@@ -48,22 +45,33 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # it; ``None`` for the pooler
     sentence_head: SentenceHead | None = None
 
-    @property
-    def head_size(self) -> int:
-        """Width of an attention head."""
-        return self.hidden_size // self.num_heads
 
-    @classmethod
-    def sized(cls, layers: int, width: int, **changes: Any) -> Self:
-        """Return a configuration with heads of width 64 and an FFN of four times the width.
+class PooledEncoderConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields of text encoders with segment types and a pooler."""
 
-        Args:
-            layers: number of blocks.
-            width: width of the hidden state.
-            **changes: other fields.
-        """
-        proportions = {"num_heads": width // 64, "intermediate_size": 4 * width}
-        return cls(**{"num_layers": layers, "hidden_size": width, **proportions, **changes})
+    type_vocab_size: int = 2  # number of segment types
+    # dropout probability before a classifier; ``None`` for ``dropout``
+    classifier_dropout: float | None = None
+    layer_norm_eps: float = 1e-12  # epsilon of the layer norms
+    # whether the bare backbone has a pooler; heads that use one always have it
+    pooler: bool = True
+
+
+def require_positions(max_positions: int, padding: int) -> None:
+    """Check that a table of positions has one for a text after those of padding.
+
+    Args:
+        max_positions: number of positions.
+        padding: the padding token, which is also its position.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if max_positions - padding - 1 < 1:
+        raise ValueError(
+            f"max_positions {max_positions} leaves no position for a text: they begin behind "
+            f"pad_token_id {padding}"
+        )
 
 
 # Keys of most Hub configurations, and the values of settings that would make a decoder.
@@ -76,6 +84,8 @@ KEYS: Mapping[str, str] = {
     "attention_probs_dropout_prob": "attention_dropout",
     "tie_word_embeddings": "tie_embeddings",
 }
+# The same with the dropout of classifiers.
+CLASSIFIER_KEYS: Mapping[str, str] = {**KEYS, "classifier_dropout": "classifier_dropout"}
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
@@ -95,12 +105,15 @@ _CLASSIFIERS = ("sequence-classification", "token-classification", "question-ans
 _CHOICES = dict.fromkeys(("input_ids", "attention_mask"), "batch choices tokens")
 
 
-def encoder_heads(*names: str, pooler: bool = False) -> dict[str, Head]:
-    """Return the heads of every text encoder.
+def encoder_heads(
+    *names: str, pooler: bool = False, without: tuple[str, ...] = ()
+) -> dict[str, Head]:
+    """Return the heads of text encoders.
 
     Args:
         *names: prefixes of the Hub's class names, one for each model type.
         pooler: whether the bare backbone has a pooler.
+        without: heads that the family does not have.
     """
 
     multiple_choice = Head(
@@ -110,12 +123,15 @@ def encoder_heads(*names: str, pooler: bool = False) -> dict[str, Head]:
         "one of several texts",
         _CHOICES,
     )
-    return {
+    heads = {
         "none": standard_head("none", *names, **(_POOLED if pooler else {})),
         "masked-lm": mlm_head(*(name + "ForMaskedLM" for name in names)),
         **{kind: standard_head(kind, *names) for kind in _CLASSIFIERS},
         "multiple-choice": multiple_choice,
     }
+    for name in without:
+        del heads[name]
+    return heads
 
 
 def mlm_head(
@@ -168,6 +184,16 @@ class EncoderFamily(Family):
             inputs=dict.fromkeys(self.inputs(config), spec.inputs["input_ids"]),
             outputs={name: axes for name, axes in spec.outputs.items() if name != absent},
         )
+
+
+class ByteLevelFamily(EncoderFamily):
+    """A family of text encoders with a byte-level BPE tokenizer."""
+
+    @override
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        from zoo.tokenizers import byte_level_bpe_tokenizer
+
+        return byte_level_bpe_tokenizer(files, roles=self.special_tokens)
 
 
 class WordPieceFamily(EncoderFamily):

@@ -14,6 +14,7 @@ from zoo.families.runtimes import (
     RuntimeHeader,
     RuntimeModel,
     SkipRows,
+    gguf_sizes,
     layered,
     runtime_weights,
 )
@@ -158,11 +159,8 @@ def encoder_gguf(
         **classifier,
     }
     settings = {
+        **gguf_sizes(config),
         "context_length": max_tokens or config.max_positions,
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "block_count": config.num_layers,
-        "attention.head_count": config.num_heads,
         "attention.layer_norm_epsilon": getattr(config, "layer_norm_eps", 1e-12),
         "attention.causal": False,
         "hidden_activation": config.activation,
@@ -187,11 +185,7 @@ def encoder_from_gguf(
         "model_type": model_type,
         "architectures": [f"{prefix}{'ForSequenceClassification' if classifies else 'Model'}"],
         **(header.labels() if classifies else {}),
-        "vocab_size": header.rows("token_embd.weight"),
-        "hidden_size": header.count("embedding_length"),
-        "num_hidden_layers": header.count("block_count"),
-        "num_attention_heads": header.count("attention.head_count"),
-        "intermediate_size": header.count("feed_forward_length"),
+        **header.common_keys(),
         "max_position_embeddings": header.rows("position_embd.weight") + skipped_positions,
         "type_vocab_size": header.rows("token_types.weight"),
         "layer_norm_eps": header.number("attention.layer_norm_epsilon"),

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from zoo.errors import UsageError
+
 _DECAYING = (
     "linear",
     "linear-decay-from-zero",
@@ -213,6 +215,107 @@ ADAMW_WITHOUT_BIAS_CORRECTION = OptimizerConfig(
     max_grad_norm=1.0,
 )
 
+
+def fairseq_adam(
+    learning_rate: float,
+    *,
+    betas: tuple[float, float] = (0.9, 0.98),
+    max_grad_norm: float | None = None,
+) -> OptimizerConfig:
+    """Return the optimizer of fairseq's masked language models.
+
+    Liu et al. 2019, arXiv:1907.11692, table 9: betas of 0.9 and 0.98, epsilon of 1e-6, weight decay
+    of 0.01, and no clipping.
+    """
+    return OptimizerConfig(
+        learning_rate=learning_rate,
+        betas=betas,
+        eps=1e-6,
+        weight_decay=0.01,
+        max_grad_norm=max_grad_norm,
+    )
+
+
+def stable_adamw(learning_rate: float, *, weight_decay: float) -> OptimizerConfig:
+    """Return StableAdamW, which clips updates instead of gradients."""
+    return OptimizerConfig(
+        name="stable-adamw",
+        learning_rate=learning_rate,
+        betas=(0.9, 0.98),
+        eps=1e-6,
+        max_grad_norm=None,
+        weight_decay=weight_decay,
+    )
+
+
+def million_steps(objective: str, **changes: Any) -> Recipe:
+    """Return the settings of the first masked language model, with another objective.
+
+    Devlin et al. 2019, arXiv:1810.04805, appendix A.2: 1,000,000 steps of 256 rows.
+
+    Args:
+        objective: name of the objective.
+        **changes: other fields of ``Recipe``.
+    """
+    settings: dict[str, Any] = {
+        "seq_len": 512,
+        "global_batch_tokens": 256 * 512,
+        "max_steps": 1_000_000,
+        "optimizer": ADAMW_WITHOUT_BIAS_CORRECTION,
+        "lr_scheduler": LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000),
+    }
+    return Recipe(objective=objective, **{**settings, **changes})
+
+
+def causal_recipe(
+    *,
+    learning_rate: float,
+    global_batch_tokens: int,
+    max_steps: int,
+    warmup_steps: int,
+    seq_len: int = 2048,
+    weight_decay: float = 0.1,
+    schedule: Literal["cosine", "linear"] = "cosine",
+) -> Recipe:
+    """Return the settings of a causal language model, of which most papers change some numbers.
+
+    Brown et al. 2020, arXiv:2005.14165, appendix B: AdamW with betas 0.9 and 0.95 and weight decay
+    of 0.1, gradients clipped at 1, and a cosine to a tenth of the learning rate.
+
+    Args:
+        learning_rate: highest learning rate.
+        global_batch_tokens: see ``Recipe``.
+        max_steps: see ``Recipe``.
+        warmup_steps: number of steps until the highest rate.
+        seq_len: see ``Recipe``.
+        weight_decay: see ``OptimizerConfig``.
+        schedule: form of the way down to a tenth.
+    """
+    return Recipe(
+        objective="causal-lm",
+        seq_len=seq_len,
+        global_batch_tokens=global_batch_tokens,
+        max_steps=max_steps,
+        optimizer=OptimizerConfig(
+            learning_rate=learning_rate, betas=(0.9, 0.95), weight_decay=weight_decay
+        ),
+        lr_scheduler=LRSchedulerConfig(name=schedule, warmup_steps=warmup_steps, min_lr_ratio=0.1),
+    )
+
+
+def require_tiny(size: str) -> None:
+    """Refuse the sizes of a family whose papers do not state how its models were pretrained.
+
+    Raises:
+        UsageError: the size is not ``tiny``.
+    """
+    if size != "tiny":
+        raise UsageError(
+            f"the papers do not state all settings of the pretraining of {size}",
+            "choose the size tiny, or set them in a configuration file",
+        )
+
+
 # For a model that is 128 wide: products have the initial scale that 0.02 gives them at a width of
 # 768, and a few million tokens need no dropout.
 TINY_CONFIG = {"dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.05}
@@ -248,3 +351,45 @@ def tiny_recipe(
         "lr_scheduler": LRSchedulerConfig(warmup_steps=100),
     }
     return Recipe(objective=objective, **{**settings, **changes})
+
+
+def tiny_causal_recipe(**changes: Any) -> Recipe:
+    """Return a recipe of a causal language model that learns something in minutes on two cores.
+
+    Args:
+        **changes: fields of ``Recipe``.
+    """
+    settings: dict[str, Any] = {
+        "vocab_size": 1024,
+        "seq_len": 128,
+        "global_batch_tokens": 4096,
+        "max_steps": 800,
+        "config": {"initializer_range": 0.05},
+        "optimizer": OptimizerConfig(learning_rate=4e-3, weight_decay=0.01),
+        "lr_scheduler": LRSchedulerConfig(warmup_steps=80),
+    }
+    return Recipe(objective="causal-lm", **{**settings, **changes})
+
+
+def tiny_seq2seq_recipe(objective: str, *, learning_rate: float = 3e-3, **changes: Any) -> Recipe:
+    """Return a recipe of an encoder-decoder that learns something in minutes on two cores.
+
+    The decoder first has to learn to copy what the source has. Short rows teach it within a few
+    hundred steps.
+
+    Args:
+        objective: name of the objective.
+        learning_rate: learning rate of AdamW.
+        **changes: other fields of ``Recipe``.
+    """
+    return tiny_recipe(
+        objective,
+        **{
+            "config": TINY_CONFIG,
+            "seq_len_warmup": SeqLenWarmup(seq_len=32, fraction=0.4, keep="tokens"),
+            "global_batch_tokens": 2048,
+            "learning_rate": learning_rate,
+            "betas": (0.9, 0.98),
+            **changes,
+        },
+    )

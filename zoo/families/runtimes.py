@@ -72,6 +72,21 @@ class RuntimeHeader:
     shapes: Mapping[str, tuple[int, ...]]
     location: str
 
+    def common_keys(self) -> dict[str, Any]:
+        """Return the Hub's keys of the sizes that every model has, by their most common names.
+
+        Raises:
+            VerificationError: the file lacks one of them.
+        """
+        return {
+            "vocab_size": self.rows("token_embd.weight"),
+            "hidden_size": self.count("embedding_length"),
+            "num_hidden_layers": self.count("block_count"),
+            "num_attention_heads": self.count("attention.head_count"),
+            "intermediate_size": self.count("feed_forward_length"),
+            "max_position_embeddings": self.count("context_length"),
+        }
+
     def rows(self, tensor: str) -> int:
         """Return the number of rows of a tensor.
 
@@ -195,6 +210,20 @@ class FirstRow(Op):
     @override
     def to_hub(self, array: "Array") -> "tuple[Array, ...]":
         return (array[0],)
+
+
+def gguf_sizes(config: Any) -> dict[str, Any]:
+    """Return the settings of GGUF that every architecture has.
+
+    ``RuntimeHeader.common_keys`` is the way back.
+    """
+    return {
+        "context_length": getattr(config, "max_positions", None),
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "block_count": config.num_layers,
+        "attention.head_count": config.num_heads,
+    }
 
 
 def runtime_weights(names: Names, model: WeightMap, counts: Mapping[str, int]) -> WeightMap:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
-from zoo.families.config import Activation, Config, same_names
+from zoo.families.config import Activation, Config, TranslatedConfig, same_names
 from zoo.families.heads import standard_head
 from zoo.overrides import override
 from zoo.tokenizers.train import TokenizerTrainSpec
@@ -94,12 +95,34 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "is_decoder": (False, None),
     "add_bias_logits": (None, False),
 }
+
+
+def relative_keys(
+    *, pre_norm: bool, embedding_norm: bool, sinusoidal: bool
+) -> dict[str, tuple[Any, ...]]:
+    """Return entries of ``fixed``: settings of the implementation before transformers 3.4.
+
+    All relatives of its first encoder-decoder had that implementation, and files still state them.
+
+    Args:
+        pre_norm: whether norms precede the parts of a block and follow the last block.
+        embedding_norm: whether norms follow the embeddings.
+        sinusoidal: whether positions are not learned.
+    """
+    return {
+        "normalize_before": (None, pre_norm),
+        "normalize_embedding": (None, embedding_norm),
+        "add_final_layer_norm": (None, pre_norm),
+        "static_position_embeddings": (None, sinusoidal),
+    }
+
+
 IGNORED: Mapping[str, str] = {
     "encoder_layerdrop": "a training setting; all layers run",
     "decoder_layerdrop": "a training setting; all layers run",
     "classif_dropout": "an earlier name of `classifier_dropout`, which transformers ignores",
-    "force_bos_token_to_be_generated": "an earlier form of `forced_bos_token_id`, and read as such "
-    "if there is no `generation_config.json`",
+    "force_bos_token_to_be_generated": "the older name of `forced_bos_token_id`, used if there is "
+    "no `generation_config.json`",
     "save_step": "provenance",
 }
 
@@ -155,9 +178,16 @@ class Seq2SeqFamily(Family):
 
     Attributes:
         named_heads: the heads by name.
+        adapter_targets: see ``Family``; the names are fairseq's.
+        begins_with_language: whether the first token of the decoder is a language, which depends
+            on the text, so that a file may state none.
     """
 
     named_heads: ClassVar[Mapping[str, Head]]
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
+        "q_proj", "k_proj", "v_proj", "fc2"
+    )
+    begins_with_language: ClassVar[bool] = False
     special_tokens: ClassVar[Mapping[str, str]] = {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "unigram": TokenizerTrainSpec(("<pad>", "</s>", "<unk>"), sentinels=SENTINELS)
@@ -167,6 +197,13 @@ class Seq2SeqFamily(Family):
     def heads(self) -> Mapping[str, Head]:
         """Return the heads by name; those with a target have ``decoder_input_ids``."""
         return self.named_heads
+
+    @override
+    def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
+        start = "decoder_start_token_id"
+        if self.begins_with_language and hub.get(start) is None:
+            hub = {key: value for key, value in hub.items() if key != start}
+        return super().from_hub(hub, location)
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

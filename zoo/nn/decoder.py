@@ -5,7 +5,7 @@ has position 0. In generation, a cache holds the keys and values of earlier toke
 step computes one token.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,12 +13,19 @@ from torch import Tensor, nn
 
 from zoo.nn.attention.masks import causal_mask as causal_mask
 from zoo.nn.attention.masks import padding_mask
-from zoo.nn.encoder import Classifier, Encoder
-from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead
+from zoo.nn.encoder import Classifier, Encoder, QuestionAnswering
+from zoo.nn.encoder_factory import (
+    ModelFactory,
+    PoolerAndHead,
+    make_blocks,
+    make_embeddings,
+    make_self_attention,
+)
 from zoo.nn.generation import DecodeState, GenerationMixin
 from zoo.nn.heads import VocabularyProjection, gather_rows
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.positions import Positions
+from zoo.nn.transformer import PostNormBlock, PreNormBlock
 from zoo.overrides import override
 
 
@@ -56,14 +63,33 @@ class CausalBackbone(Encoder):
     Its blocks take a mask and a ``LayerCache``, or ``None`` for either, and a rotation if
     ``attention_inputs`` returns one; without a mask, their attention has to be causal.
 
-    Attributes:
+    Args:
+        embeddings: see ``Encoder``.
+        layers: see ``Encoder``.
         pad_token_id: a token that is padding whatever the mask is, or ``None``.
         causal: whether a token attends to earlier tokens only. If not, the model has the parts of a
             decoder, but encodes texts, and its blocks are not causal without a mask.
+        **parts: further arguments of ``Encoder``.
+
+    Attributes:
+        pad_token_id, causal: the arguments.
     """
 
-    pad_token_id: int | None = None
-    causal: bool = True
+    pad_token_id: int | None
+    causal: bool
+
+    def __init__(
+        self,
+        embeddings: nn.Module,
+        layers: Iterable[nn.Module],
+        *,
+        pad_token_id: int | None = None,
+        causal: bool = True,
+        **parts: Any,
+    ) -> None:
+        super().__init__(embeddings, layers, **parts)
+        self.pad_token_id = pad_token_id
+        self.causal = causal
 
     @override
     def _reads_offsets(self) -> bool:
@@ -164,18 +190,66 @@ class CausalSequenceClassifier(Classifier, CausalBackbone):
         return VocabularyProjection(hidden, embeddings.tokens.weight)
 
 
+def make_causal_blocks(
+    config: Any,
+    block_type: Callable[..., PreNormBlock] = PreNormBlock,
+    *,
+    attention_args: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> list[PostNormBlock]:
+    """Return the blocks of a decoder.
+
+    Args:
+        config: a configuration with the fields that ``make_blocks`` reads.
+        block_type: the class to build.
+        attention_args: further arguments of ``SelfAttention``.
+        **changes: further arguments of ``block_type``.
+    """
+    arguments = {"causal": True, **(attention_args or {})}
+    return make_blocks(
+        config,
+        block_type,
+        attention=lambda _: make_self_attention(config, **arguments),
+        **changes,
+    )
+
+
+class CausalTokenClassifier(Classifier, CausalBackbone):
+    """Token classification: logits, (batch, tokens, labels)."""
+
+
+class CausalQuestionAnswering(QuestionAnswering, CausalBackbone):
+    """Extractive question answering: start and end logits, (batch, tokens) each."""
+
+
 class CausalModelFactory(ModelFactory):
-    """Builds the models of a family of decoders, whose backbone takes the configuration.
+    """Builds the models of a family of decoders: by default, pre-norm blocks, learned positions.
+
+    A family overrides ``backbone_args``, which names the parts of its backbone, and what differs in
+    its heads.
 
     Attributes:
         language_model_heads: heads with logits of the next token.
     """
 
     language_model_heads: ClassVar[tuple[str, ...]] = ("causal-lm",)
+    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
+        "none": CausalBackbone,
+        "causal-lm": CausalLM,
+        "sequence-classification": CausalSequenceClassifier,
+        "token-classification": CausalTokenClassifier,
+        "question-answering": CausalQuestionAnswering,
+    }
 
     @override
     def backbone_args(self) -> dict[str, Any]:
-        return {"config": self.config}
+        config = self.config
+        return {
+            "embeddings": make_embeddings(config, norm=False),
+            "layers": make_causal_blocks(config),
+            "final_norm": nn.LayerNorm(self.width, eps=config.layer_norm_eps),
+            "pad_token_id": config.pad_token_id,
+        }
 
     @override
     def pooler_and_head(self, head: str) -> PoolerAndHead:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from zoo.nn.attention.masks import mask_value as mask_value
 from zoo.nn.attention.masks import packed_mask as packed_mask
 from zoo.nn.attention.masks import padding_mask as padding_mask
+from zoo.nn.attention_pattern import AttentionPattern
 from zoo.nn.capture import is_capturing
 from zoo.nn.heads import (
     ClassifierMixin,
@@ -33,7 +34,7 @@ from zoo.nn.kernels.packed_attention import document_mask, trains_by_document
 from zoo.nn.kernels.row_packing import PackedRows, pack_rows
 from zoo.nn.layers.layer_drop import LayerDrop
 from zoo.nn.packed_attention import DocumentOffsets
-from zoo.nn.positions import AttentionInputs, Positions
+from zoo.nn.positions import AttentionInputs, Positions, add_bias
 from zoo.nn.transformer import select_tokens
 from zoo.overrides import override
 
@@ -66,6 +67,11 @@ class Encoder(HeadMixin):
             ``None`` for each once.
         rotary: rotates queries and keys of all blocks by their positions, such as
             ``zoo.nn.positions.Rotary``; ``None`` for no rotation.
+        relative_bias: maps ``Positions`` and a dtype to a bias of the attention scores of all
+            blocks, such as ``zoo.nn.positions.LinearBias``; ``None`` for no bias.
+        pattern: what differs between the attention of the blocks; ``None`` if nothing does.
+        adds_bias: sets the attribute even without a bias: ``SelfAttention`` that bounds scores
+            (``cap``) needs it.
         layerdrop: probability that training skips a block; see ``LayerDrop``.
 
     Attributes:
@@ -79,8 +85,7 @@ class Encoder(HeadMixin):
             addition to the embeddings; see ``zoo.nn.stacks``.
     """
 
-    layer_inputs: ClassVar[tuple[str, ...]] = ()
-
+    layer_inputs: tuple[str, ...] = ()
     adds_bias: bool = False
     packs_rows: bool = False
     pooling: str | None = None
@@ -96,6 +101,9 @@ class Encoder(HeadMixin):
         mix: nn.Module | None = None,
         order: Sequence[int] | None = None,
         rotary: nn.Module | None = None,
+        relative_bias: nn.Module | None = None,
+        pattern: AttentionPattern | None = None,
+        adds_bias: bool = False,
         layerdrop: float = 0.0,
     ) -> None:
         super().__init__()
@@ -107,6 +115,15 @@ class Encoder(HeadMixin):
         self.mix = mix
         self.order = range(len(self.layers)) if order is None else tuple(order)
         self.rotary: Any = rotary
+        self.relative_bias: Any = relative_bias
+        self.pattern = pattern
+        if relative_bias is not None:
+            adds_bias = True
+            self.layer_inputs = ("relative_bias",)
+        if pattern is not None and pattern.adds_bias:
+            adds_bias = True
+        if adds_bias:  # Otherwise a subclass decides.
+            self.adds_bias = True
         self.layer_drop = LayerDrop(layerdrop) if layerdrop else None
 
     def forward(
@@ -305,8 +322,9 @@ class Encoder(HeadMixin):
     ) -> Sequence[AttentionInputs]:
         """Return mask and positions for the attention of each layer, in the order of the layers.
 
-        A model with relative positions overrides it: with a bias that is added to the mask, where
-        ``adds_bias`` is ``True``, or with rotations that differ from layer to layer.
+        They follow from ``rotary``, ``relative_bias`` and ``pattern``. A model with relative
+        positions of another kind overrides it; if it adds a bias to the mask, its ``adds_bias``
+        is ``True``.
 
         Args:
             x: embeddings, (batch, tokens, hidden).
@@ -314,12 +332,19 @@ class Encoder(HeadMixin):
             positions: positions of the tokens.
         """
         rotation = None if self.rotary is None else self.rotary(positions.queries)
-        return [AttentionInputs(mask, rotation)] * len(self.order)
+        if self.relative_bias is not None:
+            mask = add_bias(mask, self.relative_bias(positions, x.dtype))
+        inputs = AttentionInputs(mask, rotation)
+        if self.pattern is None:
+            return [inputs] * len(self.order)
+        return self.pattern(x, inputs, positions)  # type: ignore[no-any-return]
 
     @property
     def has_default_attention_inputs(self) -> bool:
-        """Whether attention reads no positions: there is no rotation, and no subclass adds any."""
-        return self.rotary is None and type(self).attention_inputs is Encoder.attention_inputs
+        """Whether attention reads no positions: there are no such parts, and no subclass reads."""
+        parts = (self.rotary, self.relative_bias, self.pattern)
+        has_no_parts = all(part is None for part in parts)
+        return has_no_parts and type(self).attention_inputs is Encoder.attention_inputs
 
     def apply_final_norm(self, x: Tensor) -> Tensor:
         """Normalize the output of the last block, if there is a final norm."""

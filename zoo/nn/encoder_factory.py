@@ -189,8 +189,7 @@ class ModelFactory:
             pooler = EmbeddingPooler(unit=sentence_head == "unit")
             head_module = LinearHead(self.width, len(self.config.labels), self.dropout)
         model = self.model_classes[head](**backbone, pooler=pooler, head=head_module)
-        if head == "sequence-classification":
-            model.pooling = getattr(self.config, "pooling", None)
+        model.pooling = self.pooling(head)
         init_weights(model, std=self.config.initializer_range)
         if head in self.task_heads and head_module is not None:
             init_weights(head_module, std=self.config.initializer_range, truncated=False)
@@ -221,6 +220,12 @@ class ModelFactory:
             case "question-answering":
                 return None, self.span_head()
         raise ValueError(f"{type(self).__name__} builds no head {head!r}")
+
+    def pooling(self, head: str) -> str | None:
+        """Return what a head reads in place of the first token; see ``Encoder.pooling``."""
+        if head == "sequence-classification":
+            return getattr(self.config, "pooling", None)
+        return None
 
     def pooler(self) -> nn.Module:
         """Return the module that pools a row into one vector."""

@@ -289,6 +289,7 @@ class LMHeadMixin(nn.Module):
     embeddings: Any  # Input embeddings; ``embeddings.tokens`` are the tied output embeddings.
     head: Any  # A linear map with output embeddings of its own; ``None`` for tied ones.
     packed_output: Any = None  # The output embeddings in 8 bits, after ``quantize_output``.
+    logit_cap: float | None = None  # Bound of the logits; see ``VocabularyProjection``.
 
     @property
     def output_embeddings(self) -> Tensor:
@@ -310,7 +311,7 @@ class LMHeadMixin(nn.Module):
 
     def project(self, hidden: Tensor) -> VocabularyProjection:
         """Return the projection to the logits of (..., hidden)."""
-        return VocabularyProjection(hidden, self.output_embeddings)
+        return VocabularyProjection(hidden, self.output_embeddings, cap=self.logit_cap)
 
     @property
     def vocab_size(self) -> int:

@@ -1,6 +1,8 @@
-"""Checks of buffers with known values, which may be left out without loss."""
+"""Buffers with known values, which may be left out without loss, and checks of their values."""
 
 from typing import TYPE_CHECKING, Any
+
+from zoo.weights.rules import Ignore
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,3 +44,24 @@ def is_frequencies(array: "NDArray[np.generic[Any]]") -> bool:
     logarithms = np.log(values)
     slope = logarithms[-1] / (values.size - 1)
     return bool(slope < 0 and np.abs(logarithms - slope * np.arange(values.size)).max() < 0.02)
+
+
+def causal_buffers(attention: str) -> list[Ignore]:
+    """Return the buffers of causal attention in files of early classes.
+
+    Args:
+        attention: template of the prefix of the attention's names.
+    """
+    return [
+        Ignore(f"{attention}bias", "a buffer: the causal mask", is_causal_mask),
+        Ignore(f"{attention}masked_bias", "a buffer: the score of masked positions", is_mask_value),
+    ]
+
+
+def frequencies_buffer(attention: str) -> Ignore:
+    """Return the buffer of rotary frequencies; for ``attention``, see ``causal_buffers``."""
+    return Ignore(
+        f"{attention}rotary_emb.inv_freq",
+        "a buffer: the frequencies of rotary positions",
+        is_frequencies,
+    )

@@ -49,6 +49,11 @@ def module_rule(source: str, target: str, *shape: int) -> Rule:
     return Rule(f"{source}.{{p}}", f"{target}.{{p}}", shape)
 
 
+def weight_rule(source: str, target: str, *shape: int) -> Rule:
+    """Return the rule for the weight of a module without a bias; see ``module_rule``."""
+    return Rule(f"{source}.weight", f"{target}.weight", shape)
+
+
 def block_rules(
     config: Any,
     names: BlockNames,
@@ -105,7 +110,7 @@ def gated_block_rules(
     up = (f"{source}mlp.gate_proj.weight", f"{source}mlp.up_proj.weight")
 
     def rule(hub_name: str, name: str, *shape: int) -> Rule:
-        return Rule(f"{source}{hub_name}.weight", f"{target}{name}.weight", shape)
+        return weight_rule(source + hub_name, target + name, *shape)
 
     return [
         Rule(
@@ -120,6 +125,36 @@ def gated_block_rules(
         rule("mlp.down_proj", "ffn.down", width, inner),
         rule("post_attention_layernorm", "ffn_norm", width),
     ]
+
+
+def alternating_rules(config: Any, qkv: Rule, prefix: str = "model.") -> list[Rule]:
+    """Return the rules for the backbone of ``zoo.nn.alternating``.
+
+    Args:
+        config: a ``zoo.families.alternating.AlternatingConfig``.
+        qkv: the rule for queries, keys and values.
+        prefix: prefix of the backbone's tensors.
+    """
+    width = config.hidden_size
+    inner = config.intermediate_size
+    layer = f"{prefix}layers.{{i}}."
+    ours = "layers.{i}."
+    tokens = f"{prefix}embeddings.tok_embeddings"
+    rules = [
+        weight_rule(tokens, "embeddings.tokens", config.vocab_size, width),
+        weight_rule(f"{prefix}embeddings.norm", "embeddings.norm", width),
+        qkv,
+        weight_rule(f"{layer}attn.Wo", f"{ours}attention.out", width, width),
+        weight_rule(f"{layer}mlp_norm", f"{ours}ffn_norm", width),
+        weight_rule(f"{layer}mlp.Wi", f"{ours}ffn.up", 2 * inner, width),
+        weight_rule(f"{layer}mlp.Wo", f"{ours}ffn.down", width, inner),
+        weight_rule(f"{prefix}final_norm", "final_norm", width),
+    ]
+    # The first block has no norm before its attention.
+    for index in range(1, config.num_layers):
+        source = f"{prefix}layers.{index}.attn_norm"
+        rules.append(weight_rule(source, f"layers.{index}.attention_norm", width))
+    return rules
 
 
 def tokens_name(prefix: str) -> str:

@@ -49,6 +49,25 @@ class HeadNames:
     answers: str = "qa_outputs"
 
 
+def fairseq_head_names(prefix: str) -> HeadNames:
+    """Return the names of the heads that ``zoo.nn.encoder_factory.FairseqFactory`` builds.
+
+    Args:
+        prefix: prefix of the backbone's tensors, which has the pooler.
+    """
+    return HeadNames(
+        masked=MaskedNames(
+            dense="lm_head.dense",
+            norm="lm_head.layer_norm",
+            decoder="lm_head.decoder",
+            bias="lm_head.bias",
+        ),
+        pooler=f"{prefix}pooler.dense",
+        text=("classifier.dense", "classifier.out_proj"),
+        choice=("classifier",),
+    )
+
+
 def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> WeightMap:
     """Return the rules of a backbone with a common head.
 
@@ -184,6 +203,51 @@ def lm_head_rules(
         return weights.plus(ties=[TiedAlias(f"{name}.weight", to=tokens)])
     shape = config.vocab_size, config.hidden_size
     return weights.plus(Rule(f"{name}.weight", "head.weight", shape, optional=optional))
+
+
+def causal_head_rules(
+    weights: WeightMap,
+    config: Any,
+    head: str,
+    tokens: str,
+    *,
+    tied: bool = True,
+    name: str = "lm_head",
+) -> WeightMap:
+    """Return the rules of a causal backbone with a common head.
+
+    Args:
+        weights: rules of the backbone.
+        config: a configuration with ``vocab_size``, ``hidden_size`` and ``labels``.
+        head: name of the head.
+        tokens: Hub name of the token embeddings.
+        tied: whether these are also the output embeddings.
+        name: Hub name of the output embeddings' module.
+
+    Raises:
+        ValueError: the head is unknown.
+    """
+    if head == "causal-lm":
+        return lm_head_rules(weights, config, tokens, tied=tied, name=name)
+    if head == "sequence-classification":  # The last token is classified, without a bias.
+        shape = len(config.labels), config.hidden_size
+        return with_mix(weights, config).plus(Rule("score.weight", "head.weight", shape))
+    return with_head(weights, config, head, HeadNames())
+
+
+def output_rules(weights: WeightMap, config: Any, name: str, tokens: str) -> WeightMap:
+    """Return the rules of a model with the output embeddings of a masked language model.
+
+    Args:
+        weights: rules of the other parts.
+        config: a configuration with ``tie_embeddings``, ``vocab_size`` and ``hidden_size``.
+        name: Hub name of the output embeddings.
+        tokens: Hub name of the token embeddings.
+    """
+    if config.tie_embeddings:
+        return weights.plus(ties=[TiedAlias(name, to=tokens)])
+    shape = config.vocab_size, config.hidden_size
+    return weights.plus(Rule(name, "head.decoder.weight", shape))
 
 
 def mlm_head_rules(

@@ -4,12 +4,19 @@ The names are fairseq's, from which the Hub's classes have them. ``{i}`` is a bl
 encoder, ``{j}`` of the decoder.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from zoo.weights.constants import sinusoidal_positions
 from zoo.weights.encoder_rules import FAIRSEQ_NAMES, BlockNames, block_rules, module_rule
+from zoo.weights.head_rules import lm_head_rules
 from zoo.weights.ops import Concat
 from zoo.weights.rules import Constant, Ignore, Rule, TiedAlias, WeightMap
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 PREFIX = "model."
 CROSS_NAMES = BlockNames(
@@ -92,6 +99,24 @@ def seq2seq_rules(
     )
 
 
+def language_model_rules(
+    backbone: WeightMap,
+    config: Any,
+    *,
+    tokens: str = f"{PREFIX}shared.weight",
+    bias: str = "final_logits_bias",
+) -> WeightMap:
+    """Return the rules of a backbone with a ``Seq2SeqLM``.
+
+    Args:
+        backbone: see ``seq2seq_rules``.
+        config: a ``Seq2SeqConfig``.
+        tokens: Hub name of the embeddings that are also the output embeddings if they are tied.
+        bias: Hub name of the bias of the logits; empty for none. See ``lm_head_rules``.
+    """
+    return lm_head_rules(backbone, config, tokens, tied=config.tie_embeddings, bias=bias)
+
+
 def token_rules(
     config: Any, prefix: str = PREFIX, *, shared_table: bool = True
 ) -> tuple[list[Rule], list[TiedAlias]]:
@@ -123,19 +148,27 @@ def token_rules(
     return rules, [TiedAlias(shared, to=encoder, unused=True)]
 
 
-def position_constants(config: Any, values: Any, prefix: str = PREFIX) -> list[Constant]:
-    """Return the rules of positions that follow from the configuration, such as sinusoids.
+def sinusoid_table(config: Any) -> "Callable[[], NDArray[np.float32]]":
+    """Return a function that returns sinusoidal positions, (rows, hidden), float32.
 
     Args:
         config: a ``Seq2SeqConfig``.
-        values: function that returns the table, (rows, hidden), float32.
+    """
+    return partial(sinusoidal_positions, config.max_positions, config.hidden_size)
+
+
+def position_constants(config: Any, prefix: str = PREFIX) -> list[Constant]:
+    """Return the rules of sinusoidal positions, which files store.
+
+    Args:
+        config: a ``Seq2SeqConfig``.
         prefix: see ``seq2seq_rules``.
     """
     return [
         Constant(
             f"{prefix}{stack}.embed_positions.weight",
             (config.max_positions, config.hidden_size),
-            values,
+            sinusoid_table(config),
             "sinusoidal positions",
             tolerance=1e-6,
         )

@@ -1,0 +1,80 @@
+"""Layers that attend differently: to a window of tokens, or without rotated queries and keys."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from zoo.nn.attention.masks import mask_value
+from zoo.nn.kernels.local_attention import local_attention
+from zoo.nn.packed_attention import DocumentOffsets
+from zoo.nn.positions import AttentionInputs, Positions, add_bias
+
+
+class AttentionPattern(nn.Module):
+    """Which layers only attend to a window of tokens, and which rotate queries and keys.
+
+    Args:
+        is_local: for each layer, whether a token only attends to a window.
+        window: in a causal model, the number of tokens that a token attends to, itself included;
+            else the number of tokens on each side of it. ``None`` if no layer is local.
+        causal: whether a token attends to earlier tokens only.
+        rotary: rotates queries and keys of local layers; ``None`` for the rotation of the others.
+        rotates: for each layer, whether it rotates queries and keys; ``None`` for all.
+    """
+
+    def __init__(
+        self,
+        is_local: Sequence[bool],
+        window: int | None,
+        *,
+        causal: bool = False,
+        rotary: nn.Module | None = None,
+        rotates: Sequence[bool] | None = None,
+    ) -> None:
+        super().__init__()
+        self.is_local = tuple(is_local)
+        self.window = window
+        self.causal = causal
+        self.rotary = rotary
+        self.rotates = (True,) * len(self.is_local) if rotates is None else tuple(rotates)
+
+    @property
+    def adds_bias(self) -> bool:
+        """Whether windows are a part of the mask; see ``Encoder.adds_bias``."""
+        return self.causal and any(self.is_local)
+
+    def forward(
+        self, x: Tensor, inputs: AttentionInputs, positions: Positions
+    ) -> list[AttentionInputs]:
+        """Return the inputs of the attention of each layer.
+
+        Args:
+            x: embeddings, (batch, tokens, hidden).
+            inputs: those of a layer that attends to all tokens and rotates queries and keys.
+            positions: positions of the tokens.
+        """
+        local_inputs = inputs
+        if any(self.is_local):
+            local_inputs = self._local_inputs(x, inputs, positions)
+            if isinstance(local_inputs.mask, DocumentOffsets):  # They also leave out padding.
+                inputs = inputs._replace(mask=local_inputs.mask._replace(reach=None))
+        inputs_by_layer = []
+        for is_local, rotates in zip(self.is_local, self.rotates, strict=True):
+            layer_inputs = local_inputs if is_local else inputs
+            if not rotates:
+                layer_inputs = layer_inputs._replace(rotation=None)
+            inputs_by_layer.append(layer_inputs)
+        return inputs_by_layer
+
+    def _local_inputs(
+        self, x: Tensor, inputs: AttentionInputs, positions: Positions
+    ) -> AttentionInputs:
+        """Return the inputs of a local layer."""
+        assert self.window is not None, "a layer is local"
+        rotation = inputs.rotation if self.rotary is None else self.rotary(positions.queries)
+        mask = inputs.mask
+        assert mask is None or isinstance(mask, Tensor | DocumentOffsets), "it has no window yet"
+        if not self.causal:
+            return AttentionInputs(local_attention(x, mask, positions, self.window), rotation)
+        is_far = (positions.distance <= -self.window)[:, None]
+        return AttentionInputs(add_bias(mask, is_far.to(x.dtype) * mask_value(x.dtype)), rotation)

@@ -112,6 +112,14 @@ def test_a_batch_has_at_most_so_many_texts(
 MODES = ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
 
+def test_a_default_prompt_that_is_not_there_is_empty(small: Small) -> None:
+    """sentence-transformers gives every model the names query and document."""
+    model, _ = small("BertModel")
+    default = pooled(model, Pooling(default_prompt_name="query"))
+    texts = ["d e", "f"]
+    np.testing.assert_array_equal(default.embed(texts), pooled(model, Pooling()).embed(texts))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_every_pooling_mode_pools_the_tokens_of_the_text_alone(small: Small, mode: Any) -> None:
     model, _ = small("BertModel")

@@ -97,6 +97,8 @@ class Embed(BatchTask):
             prompt_name = self.pooling.role_prompt_name(role)
             prompt = self.pooling.prompts.get(prompt_name or "", "")
         elif prompt_name is None and prompt is None:
+            # Models may name ``query`` or ``document`` as the default without such a prompt.
+            prompt = self.pooling.prompt()
             prompt_name = self.pooling.default_prompt_name
         if prompt is None:
             prompt = self.pooling.prompt(prompt_name)

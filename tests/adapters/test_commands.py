@@ -379,6 +379,7 @@ def test_an_adapter_without_its_base(adapted: Adapted, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.long
 def test_a_graph_takes_no_adapter(adapted: Adapted, tmp_path: Path) -> None:
     """Neither in float32 nor quantized: its weights are not the base's."""
     base, adapter = adapted()

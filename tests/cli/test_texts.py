@@ -17,6 +17,7 @@ def outcome(folder: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.by_default("generate", "classify", "similarity", "fill-mask")
 @pytest.mark.parametrize("command", sorted(commands()))
 def test_every_task(tmp_path: Path, command: str) -> None:
     (tmp_path / "my reviews.csv").write_text("text\nfine\n")

@@ -86,6 +86,7 @@ def test_a_type_outside_its_table(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_the_tokenizer_of_an_export(hub_checkpoint: Make, tmp_path: Path) -> None:
     ours = converted(hub_checkpoint("BertForSequenceClassification"), tmp_path)
     graph = tmp_path / "graph"

@@ -102,6 +102,7 @@ def test_numbers_and_lists_of_labels(pretrained: Pretrained, tmp_path: Path) -> 
     assert {name: samples for name, (samples, _) in found.labels.items()} == counts
 
 
+@pytest.mark.by_default("labels")
 @pytest.mark.parametrize("spans", [True, False], ids=["entities", "labels"])
 def test_sentences(pretrained: Pretrained, tmp_path: Path, spans: bool) -> None:
     names = {True: "B-X", False: "O"} if spans else {True: "noun", False: "verb"}
@@ -120,6 +121,7 @@ def test_sentences(pretrained: Pretrained, tmp_path: Path, spans: bool) -> None:
     assert found.worst == [{key: row[key] for key in keys} for row in wrong]
 
 
+@pytest.mark.by_default("False")
 @pytest.mark.parametrize("unanswerable", [False, True])
 def test_questions(pretrained: Pretrained, tmp_path: Path, unanswerable: bool) -> None:
     model, _ = pretrained("BertForQuestionAnswering")

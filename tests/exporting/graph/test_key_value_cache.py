@@ -232,6 +232,7 @@ class SoloFamily(Gpt):
         return Solo(config)
 
 
+@pytest.mark.long
 def test_a_family_that_only_says_how_it_reads(tmp_path: Path) -> None:
     config = gpt.SMALL
     model = Solo(config)

@@ -125,6 +125,7 @@ def test_a_classifier_learns_the_labels_of_the_patterns(
     assert described.stdout.splitlines()[-1] == f"next: zoo finetune --resume {run}"
 
 
+@pytest.mark.long
 def test_the_models_of_patterns_and_the_classifier_are_adapters(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def test_families(hub_checkpoint: Make, tmp_path: Path, make: Any, architecture:
 SENTENCES = ["A cat sits on the mat.", "Naïve café 中文 😀!", "It was the best of times.", "Hm"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [None, pytest.param(late_interaction, marks=pytest.mark.long)])
 def test_a_real_encoder(packaged: Path, tmp_path: Path, make: Any) -> None:
     """MiniLM, also with a projection of its tokens; its own embeddings agree to 1e-6 in float32."""

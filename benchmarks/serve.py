@@ -45,6 +45,7 @@ ONNX = "zoo, ONNX"
 INT8 = "zoo, ONNX int8"
 INFINITY = "infinity-emb"
 STARLETTE = "sentence-transformers, Starlette"
+ALL_SIDES = (TORCH, ONNX, INT8, INFINITY, STARLETTE)
 HEADER = (
     "server",
     "CPU ms/text",
@@ -91,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["ZOO_HOME"] = str(Path(scratch, "home"))
         hub = (options.model or packaged_model()).resolve()
-        sources = prepare(hub, Path(scratch))
+        sources = prepare(hub, Path(scratch), options.sides or ALL_SIDES)
         expected, plain = measure_plain(sources, texts, options)
         servers = start(sources, hub, options)
         try:
@@ -130,17 +131,18 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def prepare(hub: Path, scratch: Path) -> dict[str, Source]:
-    """Convert the model, and export it in float32 and in int8."""
+def prepare(hub: Path, scratch: Path, sides: Sequence[str]) -> dict[str, Source]:
+    """Convert the model, which others are compared with; export it in float32 and in int8."""
     model = scratch / NAME
     zoo("convert", hub, "-o", model)
-    zoo("export", model, "-o", scratch / "onnx" / NAME)
-    zoo("export", model, "--int8", "-o", scratch / "int8" / NAME)
-    return {
-        TORCH: Source(model, "cpu"),
-        ONNX: Source(scratch / "onnx" / NAME, "onnx"),
-        INT8: Source(scratch / "int8" / NAME, "onnx"),
-    }
+    sources = {TORCH: Source(model, "cpu")}
+    if ONNX in sides:
+        zoo("export", model, "-o", scratch / "onnx" / NAME)
+        sources[ONNX] = Source(scratch / "onnx" / NAME, "onnx")
+    if INT8 in sides:
+        zoo("export", model, "--int8", "-o", scratch / "int8" / NAME)
+        sources[INT8] = Source(scratch / "int8" / NAME, "onnx")
+    return sources
 
 
 def measure_plain(
@@ -248,7 +250,9 @@ def measure(
             answers = servers[name].send(bodies, case.clients)
             used = servers[name].cpu_seconds() - before
             timings[name].add(used, count * case.size, answers)
-        print(f"{case}: round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
+        figures = [f"{name} {1e3 * timings[name].cpu_seconds[-1]:.2f}" for name in names]
+        head = f"{case}: round {turn + 1} of {options.rounds}, CPU ms/text"
+        print(f"{head}: {', '.join(figures)}", file=sys.stderr, flush=True)
     clients = "1 client" if case.clients == 1 else f"{case.clients} clients"
     size = "1 text" if case.size == 1 else f"{case.size} texts"
     return f"\n{clients}, {size} a request:\n\n{case_table(timings, plain)}"

@@ -1,6 +1,7 @@
 """Published clients get the numbers of ``zoo run`` and of sentence-transformers."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -407,6 +408,20 @@ def test_info_says_what_is_served(server: Server) -> None:
 @pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/openapi.json"])
 def test_probes_answer(server: Server, path: str) -> None:
     assert server.get(path).status == 200
+
+
+def test_openapi_describes_the_paths_that_exist(server: Server) -> None:
+    description = server.get("/openapi.json").body
+    assert description["openapi"].startswith("3.")
+    names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(description)))
+    assert names and names <= description["components"]["schemas"].keys()
+    paths = description["paths"]
+    assert {"/v1/embeddings", "/rerank", "/v2/rerank", "/run/embed", "/run/answer"} <= paths.keys()
+    for path, methods in paths.items():
+        for method in methods:
+            address = path.format(model="minilm")
+            reply = server.get(address) if method == "get" else server.post(address, {"no": 1})
+            assert reply.status == (200 if method == "get" else 400) or reply.status == 422, path
 
 
 def test_run_answers_as_zoo_run_does(server: Server, models: Path) -> None:

@@ -1,7 +1,6 @@
 """Requests and clients that are wrong, slow or too many: one clear answer, and the server stays."""
 
 import json
-import os
 import re
 import signal
 import socket
@@ -19,7 +18,7 @@ from tests.checkpoints import VOCABULARY
 from tests.inference.conftest import converted
 from tests.inference.making import write_manifest
 from tests.serving.conftest import KEY
-from tests.serving.server import Reply, Server, child_processes, wait_until
+from tests.serving.server import Reply, Server, wait_until
 from tests.warm import zoo
 
 POST = b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -452,26 +451,7 @@ def test_probes_need_no_key(guarded: Server) -> None:
     assert guarded.get("/ready").status == 200
 
 
-# Processes
-
-
-def test_a_worker_that_is_killed_is_replaced(models: Path) -> None:
-    with Server([models / "classifier"], "--workers", 2) as server:
-        first, second = server.children()
-        os.kill(first, signal.SIGKILL)
-        wait_until(lambda: len(server.children()) == 2 and first not in server.children(), 60)
-        assert second in server.children()
-        for _ in range(20):
-            assert server.post("/predict", {"inputs": "a b"}).status == 200
-        workers = server.children()
-        assert server.stop() == 0
-        wait_until(lambda: not any(pid in child_processes(1) for pid in workers))
-
-
-def test_the_workers_count_together(guarded: Server) -> None:
-    before = guarded.client.get("/metrics", headers=BEARER).status_code
-    assert before == 200
-    assert len(guarded.children()) == 2
+# Logs and failures
 
 
 def test_logs_are_json_without_texts(server: Server) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from zoo.errors import UsageError, ZooError
+from zoo.inference.processing.batching import plan_batches
 from zoo.inference.task import BatchTask
 from zoo.serving.errors import TooLarge, Unavailable
 from zoo.serving.fair_queue import FairQueue, Job, RowResult
@@ -234,9 +235,16 @@ class Engine:
         batch = _take(turns, self.max_batch_tokens)
         if not batch:
             return
-        for job, results in self._compute(batch):
-            if job.error is not None:
-                continue
+        for group in _group_by_length(batch):
+            self._run_group(group)
+
+    def _run_group(self, group: "Sequence[tuple[Job, EncodedExample]]") -> None:
+        """Compute texts and deliver their results, so that clients send their next requests."""
+        live_group = [(job, item) for job, item in group if job.is_live]
+        if not live_group:
+            return
+        finished = _Finished()
+        for job, results in self._compute(live_group):
             if isinstance(results, Exception):
                 self._fail(job, results, finished)
                 continue
@@ -244,6 +252,7 @@ class Engine:
                 job.set_result(result)
             if job.open_results == 0:
                 finished.results.append((job.done, job.results))
+        self._deliver(finished)
 
     def _tokenize(self, turns: Sequence["deque[Job]"], finished: _Finished) -> None:
         """Tokenize texts of jobs that have none left, all together."""
@@ -420,6 +429,18 @@ def _take(turns: "Sequence[deque[Job]]", max_tokens: int) -> "list[tuple[Job, En
             batch.append((job, job.tokenized.popleft()))
             tokens += cost
     return batch
+
+
+def _group_by_length(
+    batch: "Sequence[tuple[Job, EncodedExample]]",
+) -> "list[list[tuple[Job, EncodedExample]]]":
+    """Return the texts of a batch in groups that the task computes in one forward pass each."""
+    task = batch[0][0].task
+    if not isinstance(task, BatchTask):
+        return [list(batch)]
+    costs = [_cost(task, item) for _, item in batch]
+    plan = plan_batches(costs, task.max_batch_tokens, batch_size=task.batch_size)
+    return [[batch[index] for index in indices] for indices in plan]
 
 
 def _cost(task: "Task", item: "EncodedExample") -> int:

@@ -64,8 +64,12 @@ class Job:
     @property
     def is_waiting(self) -> bool:
         """Whether a text waits to be computed."""
-        has_texts = bool(self.untokenized or self.tokenized)
-        return has_texts and not self.is_cancelled and self.error is None
+        return bool(self.untokenized or self.tokenized) and self.is_live
+
+    @property
+    def is_live(self) -> bool:
+        """Whether somebody waits for the result, and no text has failed."""
+        return not self.is_cancelled and self.error is None
 
     def set_result(self, result: RowResult) -> None:
         """Keep the result of a text."""

@@ -132,7 +132,7 @@ def run_node(code: str, folder: Path) -> list[Any]:
     module.write_text(code, "utf-8")
     done = subprocess.run([str(NODE), module], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line[:1] in '["']
+    return [json.loads(line) for line in done.stdout.splitlines() if line[:1] in '["{']
 
 
 def in_old_python(code: str, python: Path, names: Sequence[str] = ()) -> tuple[dict[str, Any], str]:

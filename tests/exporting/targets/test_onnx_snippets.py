@@ -35,6 +35,7 @@ from zoo.checkpoint import Checkpoint
 from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
 
 __all__ = ["hub_checkpoint", "javascript", "old_python", "packaged", "small"]
+CONTEXT = "c d e f g h"
 PROMPTS = {"query": "b a ", "passage": "d c "}
 # name -> mode, whether embeddings are normalized, settings of sentence-transformers
 ENCODERS: dict[str, tuple[str, bool, dict[str, Any]]] = {
@@ -277,6 +278,47 @@ def test_pipelines_classify(
         assert len(logged) == len(rows) == (3 if name == "labels" else 1)
         for row in (*logged, *rows):
             assert row["score"] == pytest.approx(result["scores"][row["label"]], rel=1e-5)
+
+
+@pytest.mark.long
+def test_transformers_js_fills_masks(
+    hub_checkpoint: Make, tmp_path: Path, javascript: Path
+) -> None:
+    export = tmp_path / "export"
+    export_onnx(converted(hub_checkpoint("BertForMaskedLM"), tmp_path / "model"), export)
+    (result,) = zoo_results(export)
+    (mask,) = result["masks"]
+    (logged,) = in_node(snippets(export)["Transformers.js"], export, javascript)
+    assert [row["token_str"] for row in logged] == [p["token"] for p in mask["predictions"]]
+    for row, prediction in zip(logged, mask["predictions"], strict=True):
+        assert row["score"] == pytest.approx(prediction["score"], rel=1e-5)
+
+
+@pytest.mark.long
+def test_transformers_js_answers_a_question(
+    hub_checkpoint: Make, tmp_path: Path, javascript: Path
+) -> None:
+    export = tmp_path / "export"
+    sizes = {"dim": 32, "n_layers": 1, "n_heads": 4, "hidden_dim": 48}
+    source = hub_checkpoint("DistilBertForQuestionAnswering", **sizes)
+    export_onnx(converted(source, tmp_path / "model"), export)
+    code = snippets(export)["Transformers.js"]
+    # The tokens of the small vocabulary are letters.
+    code = code.replace('"A question?"', '"a b"').replace('"A text."', f'"{CONTEXT}"')
+    (logged,) = in_node(code, export, javascript)
+    done = warm.zoo("run", "answer", str(export), "a b", CONTEXT)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert logged["answer"] == result["answer"]
+
+
+def test_transformers_js_is_left_out_where_it_lacks_token_types(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """Its pipeline answers questions with token types of zero."""
+    export = tmp_path / "export"
+    export_onnx(converted(hub_checkpoint("BertForQuestionAnswering"), tmp_path / "model"), export)
+    assert "Transformers.js" not in snippets(export)
 
 
 @pytest.mark.long

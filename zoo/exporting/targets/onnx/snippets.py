@@ -35,6 +35,7 @@ JS_POOLING = {"mean": "mean", "cls": "cls", "lasttoken": "last_token"}
 # function of the score of a cross-encoder -> how Transformers.js computes it of ``logits``
 JS_ACTIVATIONS = {"identity": "logits", "sigmoid": "logits.sigmoid()"}
 SEQ2SEQ = "text2text-generation"
+PAIRS = "question-answering"  # The task of the Hub whose pipeline reads two texts.
 # task of the Hub -> what its pipeline in Transformers.js takes
 PIPELINES = {
     "text-classification": '"A text."',
@@ -43,7 +44,7 @@ PIPELINES = {
     "text-generation": '"A text", { max_new_tokens: 20 }',
     SEQ2SEQ: '"A text.", { max_new_tokens: 20 }',
     "fill-mask": "`A text with a ${model.tokenizer.mask_token} in it.`",
-    "question-answering": '"A question?", "A text."',
+    PAIRS: '"A question?", "A text."',
 }
 
 
@@ -151,6 +152,8 @@ def _pipeline(graph: ShownGraph) -> list[str]:
         tag = SEQ2SEQ
     if tag not in PIPELINES:
         return []
+    if tag == PAIRS and "token_type_ids" in graph.checkpoint.onnx_spec.inputs:
+        return []  # The pipeline passes no token types, which tell the question from the text.
     options = ""
     if graph.model.config.problem_type == "multi_label_classification":
         options = ", { top_k: null }"

@@ -128,20 +128,14 @@ class FamilyChecks(
         batch = self.run(model, self.inputs(head, tokens=12))
         lengths = axis_lengths(spec, LENGTHS)
         for row, length in enumerate(LENGTHS):
-            real = {axis: slice(along[row]) for axis, along in lengths.items()}
-
-            def cut(
-                tensor: Tensor, axes: Sequence[str | int], real: Mapping[str, slice] = real
-            ) -> Tensor:
-                return tensor[tuple(real.get(str(axis), slice(None)) for axis in axes)]
-
-            unpadded = {
-                name: cut(tensor[row : row + 1], spec.inputs[name])
-                for name, tensor in self.inputs(head).items()
-            }
+            # The part of each axis that is not padding.
+            slices = {axis: slice(axis_length[row]) for axis, axis_length in lengths.items()}
+            unpadded = {}
+            for name, tensor in self.inputs(head).items():
+                unpadded[name] = cut_padding(tensor[row : row + 1], spec.inputs[name], slices)
             for name, output in self.run(model, unpadded).items():
-                padded = cut(batch[name][row], spec.outputs[name][1:])
-                difference = largest_difference(padded, output[0])
+                real_output = cut_padding(batch[name][row], spec.outputs[name][1:], slices)
+                difference = largest_difference(real_output, output[0])
                 message = f"{name} of a row of {length} tokens differs by {difference:.1e}"
                 require(difference <= TOLERANCE, message)
 
@@ -286,3 +280,8 @@ class FamilyChecks(
             require(torch.equal(tensor, same_seed[name]), f"{name} differs for one seed")
         changed = any(not torch.equal(tensor, other_seed[name]) for name, tensor in first.items())
         require(changed, "the initial weights do not depend on the seed")
+
+
+def cut_padding(tensor: Tensor, axes: Sequence[str | int], slices: Mapping[str, slice]) -> Tensor:
+    """Return the part of a tensor in the slices of its named axes; other axes are whole."""
+    return tensor[tuple(slices.get(str(axis), slice(None)) for axis in axes)]

@@ -246,6 +246,7 @@ def test_results_and_tables(zoo: Zoo) -> None:
     assert "in all" in zoo("run", "embed", "encoder", "a b")
     mining = ("--input", "pairs.tsv", "-o", "mined.jsonl", "--num-negatives", "1")
     zoo("mine-negatives", "encoder", *mining)
+    assert "no key" in zoo("serve", "encoder", "--host", "0.0.0.0", code=2)
 
 
 def test_plugins_on_and_off(zoo: Zoo) -> None:

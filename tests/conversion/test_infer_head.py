@@ -38,6 +38,22 @@ OPEN = {
     ("t5", "none"): {"none", "seq2seq-lm"},
     ("t5", "version-1.1-none"): {"none", "seq2seq-lm"},
     ("t5", "seq2seq-lm"): {"none", "seq2seq-lm"},
+    ("t5", "umt5"): {"none", "seq2seq-lm"},
+    ("bloom", "none"): {"none", "causal-lm"},
+    ("bloom", "causal-lm"): {"none", "causal-lm"},
+    ("ernie", "sequence-classification"): TEXTS,
+    ("gte", "sequence-classification"): {"none", *TEXTS},
+    ("llama", "gemma2"): {"none", "causal-lm"},
+    ("llama", "gemma3"): {"none", "causal-lm"},
+    ("llama", "smollm3"): {"none", "causal-lm"},
+    ("m2m100", "none"): {"none", "seq2seq-lm"},
+    ("m2m100", "seq2seq-lm"): {"none", "seq2seq-lm"},
+    ("marian", "none"): {"none", "seq2seq-lm"},
+    ("nomic", "sequence-classification"): TEXTS,
+    ("opt", "none"): {"none", "causal-lm"},
+    ("opt", "causal-lm"): {"none", "causal-lm"},
+    ("opt", "xglm"): {"none", "causal-lm"},
+    ("pegasus", "none"): {"none", "seq2seq-lm"},
 }
 
 

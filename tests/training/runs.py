@@ -177,14 +177,14 @@ def assert_equal_files(first: Path, second: Path) -> None:
 
 
 def _content(path: Path) -> Any:
-    """Return the content of a file without the command and the directory in which a run began."""
+    """Return the content of a file without the command of a run, its settings and directory."""
     if not path.is_file() or path.suffix != ".json":
         return path.read_bytes() if path.is_file() else None
     try:
         record = json.loads(path.read_bytes())
     except ValueError:
         return path.read_bytes()
-    for name in ("command", "working_directory", "digest"):
+    for name in ("command", "requested", "working_directory", "digest"):
         record.pop(name, None)
         (record.get("training") or {}).pop(name, None)
     return record

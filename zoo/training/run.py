@@ -190,7 +190,9 @@ class Run:
 
     def require_same_request(self, path: Path, requested: Mapping[str, Any]) -> None:
         """Check that settings are those that the command of a run gave; raises ``UsageError``."""
-        differences = list(config_diff(dict(requested), as_json_values(self.given)))
+        differences = list(
+            config_diff(dict(requested), as_json_values(self.given), absent="not given")
+        )
         if differences:
             raise began_differently(path, differences)
 

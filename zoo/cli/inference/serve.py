@@ -8,7 +8,7 @@ import click
 
 from zoo.cli import output
 from zoo.cli.options import backend_options, common_options, count_option, hub_options
-from zoo.cli.parameter_types import NAMED_REFERENCE, IntegerRange, LocalPath
+from zoo.cli.parameter_types import NAMED_REFERENCE, PATH, IntegerRange, LocalPath
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ task of zoo run. /docs describes them all."""
 )
 @click.option(
     "--adapter",
-    "adapters",
     multiple=True,
+    type=PATH,
     metavar="[MODEL:]NAME=DIR",
     help="Adapter that requests name as MODEL:NAME; may be repeated.",
 )
@@ -112,7 +112,7 @@ def command(
     api_keys: tuple[str, ...],
     api_key_file: Path | None,
     no_auth: bool,
-    adapters: tuple[str, ...],
+    adapter: tuple[str, ...],
     workers: int,
     reuse_port: bool,
     truncate: bool,
@@ -140,7 +140,7 @@ def command(
             f"other machines reach {host}, and requests need no key",
             "give --api-key or --api-key-file, or --no-auth if a proxy checks requests",
         )
-    models = _named_models(refs, adapters)
+    models = _named_models(refs, adapter)
     _require_packages()
     from zoo.serving.server import Address, listen
 
@@ -235,7 +235,8 @@ def _require_packages() -> None:
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            f"zoo serve needs the package {error.name}", "pip install 'plm-zoo[serve]'"
+            f"zoo serve needs the package {error.name}",
+            "pip install starlette uvicorn httptools prometheus-client",
         ) from error
 
 

@@ -172,16 +172,26 @@ def _nested(field_type: Any, value: Any, path: str) -> Iterator[tuple[Any, Confi
             yield from _nested(member_type, value, path)
 
 
-def config_diff(first: ConfigDict, second: ConfigDict, path: str = "") -> Iterator[str]:
-    """Yield a line per setting that differs: ``optimizer.max_grad_norm: 1.0 and 0.5``."""
+def config_diff(
+    first: ConfigDict, second: ConfigDict, path: str = "", *, absent: str = "None"
+) -> Iterator[str]:
+    """Yield a line per setting that differs: ``optimizer.max_grad_norm: 1.0 and 0.5``.
+
+    Args:
+        first: settings.
+        second: other settings.
+        path: path of keys to both.
+        absent: what is shown for a setting that is not there.
+    """
     for key in sorted({*first, *second}):
         first_value = first.get(key)
         second_value = second.get(key)
         if first_value == second_value:
             continue
         if isinstance(first_value, dict | None) and isinstance(second_value, dict | None):
-            yield from config_diff(first_value or {}, second_value or {}, f"{path}{key}.")
+            tables = (first_value or {}, second_value or {})
+            yield from config_diff(*tables, f"{path}{key}.", absent=absent)
             continue
-        first_text = repr(first_value) if key in first else "not given"
-        second_text = repr(second_value) if key in second else "not given"
+        first_text = repr(first_value) if key in first else absent
+        second_text = repr(second_value) if key in second else absent
         yield f"{path}{key}: {first_text} and {second_text}"

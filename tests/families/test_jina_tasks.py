@@ -230,19 +230,19 @@ def test_a_prompt_selects_its_task(tmp_path: Path) -> None:
         assert result["score"] == pytest.approx(similarities[0, result["corpus_id"]], abs=1e-9)
 
 
-def test_a_graph_has_all_tasks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.long), ("--pooled",)])
+def test_a_graph_has_all_tasks(tmp_path: Path, options: tuple[str, ...]) -> None:
     write_published(tmp_path / "hub")
     checkpoint = converted(tmp_path / "hub", tmp_path / "ours")
-    for options in ((), ("--pooled",)):
-        export = tmp_path / "-".join(("graph", *options))
-        result = zoo("export", checkpoint.path, "--onnx", *options, "-o", export)
-        assert result.returncode == 0, result.stderr
-        model = load(str(checkpoint.path), backend="cpu")
-        graph = load(str(export))
-        for prompt in (None, *TASKS):
-            task = Embed(graph.checkpoint, graph.session, graph.tokenizer, prompt_name=prompt)
-            vectors = task.vectors(as_records(TEXTS))
-            np.testing.assert_allclose(vectors, model.embed(TEXTS, prompt_name=prompt), atol=1e-5)
+    export = tmp_path / "graph"
+    result = zoo("export", checkpoint.path, "--onnx", *options, "-o", export)
+    assert result.returncode == 0, result.stderr
+    model = load(str(checkpoint.path), backend="cpu")
+    graph = load(str(export))
+    for prompt in (None, *TASKS):
+        task = Embed(graph.checkpoint, graph.session, graph.tokenizer, prompt_name=prompt)
+        vectors = task.vectors(as_records(TEXTS))
+        np.testing.assert_allclose(vectors, model.embed(TEXTS, prompt_name=prompt), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -304,6 +304,8 @@ def _error_response(error: RequestError, interface: Interface) -> Response:
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(error.retry_after)
+    if error.ends_connection:
+        headers["Connection"] = "close"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     status = error.status

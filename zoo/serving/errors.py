@@ -16,15 +16,22 @@ class RequestError(Exception):
         status: the HTTP status.
         code: name of the reason, in the formats that have one.
         retry_after: seconds after which the client may try again.
+        ends_connection: whether the connection is closed, since the body is not read.
     """
 
     status: ClassVar[int] = 400
     code: ClassVar[str] = "invalid_request"
 
     def __init__(
-        self, message: str, *, parameter: str | None = None, retry_after: int | None = None
+        self,
+        message: str,
+        *,
+        parameter: str | None = None,
+        retry_after: int | None = None,
+        ends_connection: bool = False,
     ) -> None:
         super().__init__(message)
+        self.ends_connection = ends_connection
         self.message = message
         self.parameter = parameter
         self.retry_after = retry_after

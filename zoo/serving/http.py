@@ -88,7 +88,10 @@ async def read_body(
         raise UnsupportedMediaType("the body is JSON; add Content-Type: application/json")
     announced = request.headers.get("content-length", "0")
     if announced.isascii() and announced.isdigit() and int(announced) > max_bytes:
-        raise TooLarge(f"the body has {int(announced):,} bytes, and at most {max_bytes:,} are read")
+        raise TooLarge(
+            f"the body has {int(announced):,} bytes, and at most {max_bytes:,} are read",
+            ends_connection=True,
+        )
     body = bytearray()
     try:
         async with asyncio.timeout(seconds):
@@ -96,9 +99,14 @@ async def read_body(
                 reservation.add(len(part))
                 body += part
                 if len(body) > max_bytes:
-                    raise TooLarge(f"the body has over {max_bytes:,} bytes, which are not read")
+                    raise TooLarge(
+                        f"the body has over {max_bytes:,} bytes, which are not read",
+                        ends_connection=True,
+                    )
     except TimeoutError:
-        raise RequestTimeout(f"the body did not arrive within {seconds:g} s") from None
+        raise RequestTimeout(
+            f"the body did not arrive within {seconds:g} s", ends_connection=True
+        ) from None
     return bytes(body)
 
 

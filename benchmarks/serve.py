@@ -3,7 +3,7 @@
     python -m benchmarks.serve [--infinity PROGRAM] [--clients 1 8 32 128] [--texts 1 32]
 
 Each of a number of clients sends requests of one text or of several to ``/v1/embeddings``, the next
-one after an answer. CPU time is that of the server and its workers, in user and system mode, per
+one after an answer. CPU time is the user and system time of the server and its workers, per
 text; a plain batch is one call of ``model.embed`` with the same texts in the same backend.
 PROGRAM is ``infinity_emb`` of an environment of its own, since it needs older libraries:
 

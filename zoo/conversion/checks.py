@@ -82,15 +82,15 @@ def check_constant(reader: TensorReader, name: str, constant: Constant, location
     """Check that a tensor has the values that follow from the configuration."""
     import numpy as np
 
-    stored = reader.tensors[name].dtype
+    stored_dtype = reader.tensors[name].dtype
     values: Any = constant.values()
-    if values.dtype.kind == "f" and stored in FLOATING:
-        rounded = cast(values.astype(np.float32), "F32", stored, name)
-        values = rounded.view(numpy_dtype(stored)).astype(np.float64)
-    actual = reader.read(name).view(numpy_dtype(stored)).astype(np.float64)
+    if values.dtype.kind == "f" and stored_dtype in FLOATING:
+        rounded = cast(values.astype(np.float32), "F32", stored_dtype, name)
+        values = rounded.view(numpy_dtype(stored_dtype)).astype(np.float64)
+    actual = reader.read(name).view(numpy_dtype(stored_dtype)).astype(np.float64)
     tolerance: Any = constant.tolerance
-    if tolerance and stored in SPACING:  # rounded to a neighbour
-        tolerance = tolerance + np.abs(values) * SPACING[stored]
+    if tolerance and stored_dtype in SPACING:  # rounded to a neighbour
+        tolerance = tolerance + np.abs(values) * SPACING[stored_dtype]
     if not (np.abs(actual - values) <= tolerance).all():  # NaN also differs
         difference = np.abs(actual - values).max()
         raise VerificationError(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # Characters of a chunk for each token of a batch. A chunk has about 16 batches of English text, for
 # which padding and calls cost at most 4 % more than for chunks of 2,048 texts of any length.
 CHUNK_CHARACTERS_PER_TOKEN = 64
-RESULT_NUMBERS = 1024  # of a result that is not made of vectors
+RESULT_NUMBERS = 1024  # Largest count of numbers in a result without vectors, about.
 SPECIAL_TOKENS = 8  # around a text or a pair of texts
 
 

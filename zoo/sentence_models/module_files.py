@@ -102,7 +102,7 @@ MASK_KEYS: FileKeys = {
     "skiplist_tasks": honoured("whether they are left out of `query` and `document`"),
     "keep_only_token_ids": honoured("the only tokens of documents that are compared"),
 }
-LOGIT_SCORE = "LogitScore"  # of cross-encoders
+LOGIT_SCORE = "LogitScore"  # Module of cross-encoders that are language models.
 LOGIT_SCORE_KEYS: FileKeys = {
     "true_token_id": honoured("the token whose logit scores a pair"),
     "false_token_id": honoured("the token whose logit is subtracted; none if it is `null`"),

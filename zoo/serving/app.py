@@ -40,7 +40,7 @@ ENDPOINTS = (
     *cohere.ENDPOINTS,
     *tasks.ENDPOINTS,
 )
-PART_BYTES = 1 << 16  # of an answer that is sent at once
+PART_BYTES = 1 << 16  # Largest part of an answer that is sent at once.
 CLIENT_CLOSED = 499  # status in logs and metrics for clients that have left
 
 
@@ -160,7 +160,7 @@ class _Handler:
                 _set_gauges(service)
                 exchange = Exchange(
                     service,
-                    _client(request),
+                    _client(request, has_keys=bool(self.gate.keys)),
                     reservation,
                     {name: str(value) for name, value in request.path_params.items()},
                 )
@@ -287,10 +287,10 @@ def _limited(send: "Send", seconds: float) -> "Send":
     return limited
 
 
-def _client(request: Request) -> str:
-    """Return who has sent a request: its key, or the address of its connection."""
+def _client(request: Request, *, has_keys: bool) -> str:
+    """Return who has sent a request: its key, if keys are checked, or its address."""
     key = request.headers.get("authorization")
-    if key:
+    if key and has_keys:
         return key
     return request.client.host if request.client else ""
 

@@ -32,8 +32,8 @@ Value = TypeVar("Value")
 # Texts and characters that are tokenized together; a single text may be longer.
 TOKENIZED_TEXTS = 256
 TOKENIZED_CHARACTERS = 1 << 16
-ACTIVE_STREAMS = 8  # that generate text at the same time; the others wait
-PIECES_AHEAD = 64  # of generated text that a client has not read
+ACTIVE_STREAMS = 8  # Streams that generate text at the same time; the others wait.
+PIECES_AHEAD = 64  # Largest number of pieces that a client has not read.
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-RESULT_BYTES = 16  # of a number of a result: as an array, and as JSON
+RESULT_BYTES = 16  # Bytes that a number takes in an array and in JSON, together.
 
 
 class Limits(msgspec.Struct, kw_only=True, frozen=True):

@@ -33,15 +33,15 @@ def require_modules(checkpoint: Checkpoint, dim: int | None) -> "Pooling":
             f"{path} does not pool the tokens of its prompts, whose number a graph does not know",
             "leave --pooled out",
         )
-    found = pooling.features(pooling.input_width(checkpoint.config))
-    if dim is not None and SENTENCE_VECTOR not in found:
+    features = pooling.features(pooling.input_width(checkpoint.config))
+    if dim is not None and SENTENCE_VECTOR not in features:
         raise UsageError(f"{path} has no vector of a text to cut", "leave --dim out")
     if dim is not None and pooling.model_type == "SparseEncoder":
         raise UsageError(f"{path} has weights of words, which are not cut", "leave --dim out")
-    if dim is not None and dim > found[SENTENCE_VECTOR].width:
+    if dim is not None and dim > features[SENTENCE_VECTOR].width:
         raise UsageError(
             f"embeddings cannot be cut at {dim} numbers",
-            f"the model's embeddings have {found[SENTENCE_VECTOR].width}",
+            f"the model's embeddings have {features[SENTENCE_VECTOR].width}",
         )
     return pooling
 
@@ -50,11 +50,12 @@ def pooled_spec(checkpoint: Checkpoint, dim: int | None) -> OnnxSpec:
     """Return the inputs and outputs of the graph."""
     pooling = require_modules(checkpoint, dim)
     spec = checkpoint.onnx_spec
-    found = pooling.features(pooling.input_width(checkpoint.config))
+    features = pooling.features(pooling.input_width(checkpoint.config))
     outputs: dict[str, tuple[str | int, ...]] = {}
-    if pooling.model_type != "SparseEncoder":  # whose tokens have a logit for each word
-        outputs[TOKENS] = ("batch", "tokens", found[TOKENS].width)
-    if SENTENCE_VECTOR in found:
-        cut = dim or pooling.truncate_dim or found[SENTENCE_VECTOR].width
-        outputs[SENTENCE_VECTOR] = ("batch", min(cut, found[SENTENCE_VECTOR].width))
+    # Tokens of a sparse encoder have a logit for each word, which the graph does not return.
+    if pooling.model_type != "SparseEncoder":
+        outputs[TOKENS] = ("batch", "tokens", features[TOKENS].width)
+    if SENTENCE_VECTOR in features:
+        cut = dim or pooling.truncate_dim or features[SENTENCE_VECTOR].width
+        outputs[SENTENCE_VECTOR] = ("batch", min(cut, features[SENTENCE_VECTOR].width))
     return OnnxSpec(spec.inputs, outputs, spec.limits, spec.minimums, spec.tolerance)

@@ -401,8 +401,8 @@ def _model_type(model: "ServedModel") -> dict[str, Any]:
     if "classify" in checkpoint.head.tasks:
         labels = dict(enumerate(checkpoint.config.labels))
         numbers = {label: number for number, label in labels.items()}
-        kind = "reranker" if len(labels) == 1 else "classifier"
-        return {kind: {"id2label": labels, "label2id": numbers}}
+        type_name = "reranker" if len(labels) == 1 else "classifier"
+        return {type_name: {"id2label": labels, "label2id": numbers}}
     try:
         if pair_scorer_class(checkpoint) is not None:
             return {"reranker": {}}

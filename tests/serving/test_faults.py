@@ -303,6 +303,22 @@ def test_a_body_over_the_limit_is_not_read(server: Server) -> None:
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
+def test_an_answer_before_the_end_of_a_body_arrives(server: Server) -> None:
+    # The answer is sent after the header; closing the connection then would reset it, and the
+    # answer that the client has not read yet would be lost.
+    part = b"a" * (1 << 20)
+    for _ in range(5):
+        with socket.create_connection(server.address, timeout=30) as connection:
+            connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % (40 * len(part)))
+            for _ in range(40):
+                connection.sendall(part)
+            time.sleep(0.1)
+            answer = b""
+            while received := connection.recv(65536):
+                answer += received
+        assert answer.startswith(b"HTTP/1.1 413 ") and answer.endswith(b"}")
+
+
 def test_large_headers_are_refused(server: Server) -> None:
     start = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
     one = start + b"X: " + b"a" * 100_000 + b"\r\n\r\n"

@@ -25,7 +25,13 @@ from zoo.serving.errors import (
     request_error,
 )
 from zoo.serving.exchange import Exchange, Limits, Service
-from zoo.serving.http import parse_body, read_body, require_key, require_local_host
+from zoo.serving.http import (
+    ClosingResponse,
+    parse_body,
+    read_body,
+    require_key,
+    require_local_host,
+)
 from zoo.serving.metrics import CONTENT_TYPE_LATEST, Metrics
 from zoo.serving.models import ModelSettings, ModelTable
 from zoo.serving.openapi import describe, page
@@ -304,14 +310,13 @@ def _error_response(error: RequestError, interface: Interface) -> Response:
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(error.retry_after)
-    if error.ends_connection:
-        headers["Connection"] = "close"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     status = error.status
     if isinstance(error, InvalidRequest):
         status = interface.invalid_status
-    return JSONResponse(interface.error_body(error), status, headers)
+    response_class = ClosingResponse if error.ends_connection else JSONResponse
+    return response_class(interface.error_body(error), status, headers)
 
 
 def _interface(path: str) -> Interface:

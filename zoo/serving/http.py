@@ -1,14 +1,17 @@
 """What a request may be: its origin, its key and its body."""
 
 import asyncio
+import contextlib
 import hmac
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from starlette.responses import JSONResponse
 
 from zoo.errors import VerificationError
 from zoo.io.json import parse_json
+from zoo.overrides import override
 from zoo.serving.errors import (
     Forbidden,
     InvalidRequest,
@@ -20,12 +23,17 @@ from zoo.serving.errors import (
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from zoo.serving.admission import Reservation
 
 Record = TypeVar("Record")
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
+
+# The rest of a body is discarded until it ends, the client pauses, or this time is over.
+DISCARD_SECONDS = 5.0
+PAUSE_SECONDS = 1.0
 
 
 def require_key(request: "Request", keys: Sequence[str]) -> None:
@@ -108,6 +116,39 @@ async def read_body(
             f"the body did not arrive within {seconds:g} s", ends_connection=True
         ) from None
     return bytes(body)
+
+
+class ClosingResponse(JSONResponse):
+    """A response to a request whose body was not read, after which the connection is closed.
+
+    Closing a connection on which bytes arrive resets it, and the client would lose the response.
+    What arrives within a few seconds is therefore read and discarded before.
+    """
+
+    @override
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        self.headers["Connection"] = "close"
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                await _discard_body(receive)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _discard_body(receive: "Receive") -> None:
+    """Read the rest of a body; raises ``TimeoutError`` if the client pauses."""
+    has_more = True
+    while has_more:
+        async with asyncio.timeout(PAUSE_SECONDS):
+            message = await receive()
+        has_more = message.get("more_body", False)
 
 
 def parse_body(body: bytes, record_type: type[Record]) -> Record:

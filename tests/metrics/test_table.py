@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from zoo.metrics import LOWER_IS_BETTER, METRICS
+from zoo.metrics import METRICS
 from zoo.metrics.classification import (
     ClassCounts,
     classification_metrics,
@@ -63,7 +63,8 @@ def metrics_of(predictions: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> dic
 def test_the_table_says_which_side_is_better() -> None:
     good, bad = metrics_of(LABELS), metrics_of(np.array([1, 1, 1, 0, 0, 0]))
     lower = [name for name in good if good[name] < bad[name]]
-    assert sorted(lower) == sorted(set(LOWER_IS_BETTER) - {"kl"})
+    declared = [spec.name for spec in METRICS if not spec.greater_is_better]
+    assert sorted(lower) == sorted(set(declared) - {"kl"})
     assert [name for name in good if good[name] == bad[name]] == []
     names = [metric.name for metric in METRICS]
     assert sorted(names) == sorted([*good, *TEACHER])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import zoo
 from tests import warm
 from tests.checkpoints import hub_checkpoint
 from tests.finetuning.conftest import Pretrained, pretrained
@@ -36,7 +38,7 @@ from zoo.training.optim.optimizers import OPTIMIZERS
 __all__ = ["hub_checkpoint", "pretrained"]  # fixtures
 
 TOOLBOX = EXAMPLES / "toolbox" / "zoo_toolbox"
-MODULES = ("key_factors", "momentum", "power_loss")
+MODULES = ("key_factors", "median_error", "momentum", "power_loss")
 ENTRY_POINTS = """
 [zoo.api1]
 parts = zoo_parts
@@ -49,6 +51,9 @@ momentum = zoo_parts.momentum:Momentum
 
 [zoo.api1.embedding_losses]
 power = zoo_parts.power_loss:PowerLoss
+
+[zoo.api1.metrics]
+median_error = zoo_parts.median_error:MEDIAN_ERROR
 """
 
 
@@ -152,6 +157,43 @@ def test_a_loss_of_embeddings_trains(pretrained: Pretrained, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("parts")
+def test_a_metric_selects_the_checkpoint_and_is_evaluated(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    """It is the median of the errors in the predictions, of a run and of ``zoo.evaluate``."""
+    model, _ = pretrained("BertForSequenceClassification", num_labels=1)
+    rows = [{"text": text, "label": float(n % 7)} for n, text in enumerate(texts(24))]
+    table = write_table(tmp_path / "t.tsv", rows)
+    tree = settings(
+        model,
+        table,
+        task="regression",
+        data={"eval": [str(table)]},
+        metric_for_best_model="median_error",
+    )
+    run = finetune(tmp_path / "run", tree)
+    history = [json.loads(line) for line in (run / "metrics.jsonl").open()]
+    values = [line["metrics"]["median_error"] for line in history if line["split"] != "train"]
+    meta = json.loads((run / "model" / "zoo.json").read_text())["training"]
+    assert meta["metrics"]["median_error"] == min(values) and len(values) > 1
+
+    predictions: list[Any] = []
+    result = zoo.evaluate(
+        run / "model",
+        task="regression",
+        eval=table,
+        metric=["median_error"],
+        record=False,
+        on_prediction=predictions.append,
+    )
+    errors = [abs(row["prediction"] - row["label"]) for row in predictions]
+    assert result.metrics["median_error"] == pytest.approx(statistics.median(errors))
+    assert result.metrics["median_error"] == pytest.approx(min(values), abs=1e-4)
+    low, high = result.details["intervals"]["median_error"]
+    assert low <= result.metrics["median_error"] <= high and low < high
+
+
+@pytest.mark.usefixtures("parts")
 def test_names_of_plugins_are_in_messages() -> None:
     assert OPTIMIZERS.names()[-1] == "momentum"
     assert OPTIMIZERS.from_plugin("momentum") and not OPTIMIZERS.from_plugin("adamw")
@@ -179,6 +221,7 @@ def test_checks_know_every_kind(tmp_path: Path) -> None:
     done = warm.zoo("plugins", "info", "parts", "--json", cwd=tmp_path, **environment)
     (report,) = json.loads(done.stdout)["plugins"]
     assert report["provides"] == {
+        "metrics": ["median_error"],
         "embedding_losses": ["power"],
         "adapters": ["key-factors"],
         "optimizers": ["momentum"],

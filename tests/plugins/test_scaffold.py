@@ -138,7 +138,7 @@ def part(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
         "target",  # The others are checked and tested in the same way.
         *(
             pytest.param(part, marks=pytest.mark.long)
-            for part in ("objective", "task", "loss", "embedding-loss")
+            for part in ("objective", "task", "loss", "embedding-loss", "metric")
         ),
     ],
     indirect=True,
@@ -184,6 +184,7 @@ def test_a_project_without_a_family_is_used_by_the_commands(tmp_path: Path) -> N
         ("target", "gguf"),
         ("loss", "kl"),
         ("embedding-loss", "cosent"),
+        ("metric", "accuracy"),
     ],
 )
 def test_a_built_in_name_is_refused(kind: str, name: str, tmp_path: Path) -> None:

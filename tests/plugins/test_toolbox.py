@@ -46,6 +46,7 @@ def test_everything_is_listed(toolbox: Installed) -> None:
         "loggers": ["csv"],
         "objectives": ["masked-lm+same-document", "masked-lm+word-order"],
         "tasks": ["count-regression", "next-token"],
+        "metrics": ["median_error"],
         "commands": ["tokens"],
         "targets": ["program"],
         "embedding_losses": ["power"],

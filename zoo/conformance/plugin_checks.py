@@ -134,6 +134,7 @@ def _use(named: NamedObject) -> None:
     from zoo.finetuning.task import FineTuningTask
     from zoo.inference.task import Task
     from zoo.objectives.base import Objective
+    from zoo.plugins.metrics import plugin_metric
     from zoo.plugins.tasks import load_part, plugin_task
 
     if named.kind == "commands":
@@ -146,6 +147,8 @@ def _use(named: NamedObject) -> None:
                 raise broken_object(named, f"{getattr(spec, part)} is not a {base.__name__}")
         if spec.train and not isinstance(load_part(spec, "train"), FineTuningTask):
             raise broken_object(named, f"{spec.train} is not a FineTuningTask")
+    elif named.kind == "metrics":
+        plugin_metric(named)
     elif named.kind == "targets":
         target_class(named.name)
     else:

@@ -18,6 +18,7 @@ from zoo.plugins.catalog import Catalog
 from zoo.plugins.discovery import PluginInfo, all_entry_points, conflict, record_digest
 from zoo.plugins.entry_point_objects import KINDS, conflicts, named_objects
 from zoo.plugins.loading import broken
+from zoo.plugins.metrics import built_in_metrics
 from zoo.plugins.registry import HOOKS, implementations
 from zoo.plugins.tasks import reserved_names
 from zoo.training.optim.optimizers import OPTIMIZERS
@@ -98,6 +99,7 @@ def report_plugins(names: Iterable[str] = (), commands: Collection[str] = ()) ->
     built_in_names: dict[str, Collection[str]] = {
         "objectives": OBJECTIVES,
         "tasks": reserved_names(),
+        "metrics": built_in_metrics(),
         "commands": commands,
         **{catalog.kind: catalog.built_in for catalog in CATALOGS},
     }

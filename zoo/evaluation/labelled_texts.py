@@ -1,6 +1,7 @@
 """Evaluation of models that score texts, on tables of labelled texts."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,13 +10,16 @@ from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
+from zoo.evaluation.selected_metrics import add_metrics
 from zoo.families.config import Problem
 from zoo.inference.processing.records import TextExample
 from zoo.inference.results import EvaluatedModel
 from zoo.inference.task_checks import require_head
 from zoo.inference.text_results import TextResults
 from zoo.inference.text_scores import TextScores
+from zoo.metrics import Metric
 from zoo.overrides import override
+from zoo.plugins.metrics import select_metrics
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -80,6 +84,7 @@ class TextEvaluation(Evaluation):
         seed: int = 0,
         max_seq_len: int | None = None,
         doc_stride: int | None = None,
+        metric: Sequence[str] = (),
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -89,7 +94,10 @@ class TextEvaluation(Evaluation):
             self.checkpoint, self.session, max_tokens=max_seq_len, doc_stride=doc_stride
         )
         config = self.checkpoint.config
-        self.model = EvaluatedModel(config, labels_in_data(config.labels))
+        metrics: Mapping[str, Metric] = {}
+        if self.results.metric_input is not None:
+            metrics = select_metrics(metric, self.results.metric_input, self.name)
+        self.model = EvaluatedModel(config, labels_in_data(config.labels), metrics=metrics)
 
     @classmethod
     @override
@@ -120,7 +128,13 @@ class TextEvaluation(Evaluation):
         for name in outputs.dtype.names or ():
             predictions[name] = outputs[name]
         metrics, details = self.results.evaluate(self.model, predictions, self.seed)
-        return Result({**metrics, "samples": len(labels)}, details)
+        statistics = {}
+        for name, metric in self.model.metrics.items():
+            statistics[name] = self.results.metric_statistics(name, metric, predictions)
+        result = add_metrics(
+            Result(metrics, details), self.model.metrics, statistics, labels, self.seed
+        )
+        return replace(result, metrics={**result.metrics, "samples": len(labels)})
 
     def _output_values(self, samples: Iterable[Sample], count: int) -> Iterator[tuple[Any, ...]]:
         """Yield what the metrics need of the model's result for each of some samples."""

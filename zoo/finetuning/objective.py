@@ -25,6 +25,7 @@ from zoo.objectives.base import (
     TrainingObjective,
 )
 from zoo.overrides import override
+from zoo.plugins.metrics import greater_is_better
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import FineTuneConfig
 
@@ -114,7 +115,7 @@ class FineTuning(TrainingObjective):
         setting = self.context.settings.greater_is_better
         if setting is not None:
             return setting
-        return self.metric_for_best_model not in self.task.results.lower_is_better
+        return greater_is_better(self.metric_for_best_model)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -180,11 +181,12 @@ class FineTuning(TrainingObjective):
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Names of the metrics of an evaluation."""
-        return self.task.results.metric_names(self.context)
+        return (*self.task.results.metric_names(self.context), *self.context.metrics)
 
     def require_metric(self, samples: Sequence[Any]) -> None:
         """Check that samples count for the metric that selects; raises ``UsageError``."""
-        available = ("loss", *self.task.results.available_metrics(self.context, samples))
+        task_metrics = self.task.results.available_metrics(self.context, samples)
+        available = ("loss", *task_metrics, *self.context.metrics)
         if self.metric_for_best_model not in available:
             raise UsageError(
                 "no sample of the evaluation data counts for the metric "
@@ -349,7 +351,10 @@ class FineTuning(TrainingObjective):
     @override
     def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
         arrays = {name: values.numpy() for name, values in predictions.items()}
-        return self.task.results.metrics(self.context, arrays)
+        metrics = self.task.results.metrics(self.context, arrays)
+        if not arrays:
+            return metrics
+        return {**metrics, **self.task.results.selected_metrics(self.context, arrays)}
 
     def report_rows(
         self,

@@ -31,9 +31,11 @@ from zoo.families.config import Config, Problem
 from zoo.families.tasks import LabelType
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack
 from zoo.inference.results import LocatedSample, TaskResults
+from zoo.metrics import Metric
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options, parse_options
+from zoo.plugins.metrics import select_metrics, selectable_metrics
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Text
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -125,6 +127,22 @@ class TaskContext:
     def label_indices(self) -> Mapping[str, int]:
         """Label -> index of the model's output."""
         return {name: number for number, name in enumerate(self.labels)}
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Metric]:
+        """Metrics that the settings select in addition to those of the task, by name."""
+        results = self.task.results
+        requests = list(self.settings.metrics)
+        if results.metric_input is None:
+            if requests:
+                raise UsageError(f"{self.name} has no metrics to select", "leave out metrics")
+            return {}
+        best = self.settings.metric_for_best_model
+        if best is not None and best not in ("loss", *results.metric_names(self)):
+            names = {request.partition(":")[0] for request in requests}
+            if best not in names and best in selectable_metrics(results.metric_input):
+                requests.append(best)
+        return select_metrics(requests, results.metric_input, self.name)
 
     @property
     def max_tokens(self) -> int:

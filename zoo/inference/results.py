@@ -5,12 +5,12 @@ The same part serves ``zoo finetune``, ``zoo eval``, ``zoo run`` and the gate of
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from zoo.data.readers.labelled import Sample
-from zoo.metrics import LOWER_IS_BETTER
+from zoo.metrics import Metric, MetricInput
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,6 +50,10 @@ class ResultContext(Protocol):
     def compute_dtype(self) -> str:
         """Dtype of the computation, such as ``float32``."""
 
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        """Metrics that the user selects in addition to those of the task, by name."""
+
 
 @dataclass(frozen=True)
 class EvaluatedModel:
@@ -59,11 +63,13 @@ class EvaluatedModel:
         config: its configuration.
         labels: classes, as the data names them, in the order of the model's outputs.
         compute_dtype: dtype of its computation.
+        metrics: metrics that the user selects in addition to those of the task, by name.
     """
 
     config: Any
     labels: tuple[str, ...] = ()
     compute_dtype: str = "float32"
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
 
     @cached_property
     def label_indices(self) -> Mapping[str, int]:
@@ -79,14 +85,15 @@ class TaskResults(ABC, Generic[SampleT]):
     """Metrics of an evaluation, and its rows in reports.
 
     Attributes:
-        lower_is_better: metrics of which a lower value is better.
+        metric_input: what the predictions are, for metrics that users select in addition to those
+            of the task; ``None`` if they select none.
     """
 
-    lower_is_better: ClassVar[tuple[str, ...]] = LOWER_IS_BETTER
+    metric_input: ClassVar[MetricInput | None] = None
 
     @abstractmethod
     def metric_names(self, context: ResultContext) -> tuple[str, ...]:
-        """Return the names of all metrics; the first selects the best checkpoint."""
+        """Return the names of the task's own metrics; the first selects the best checkpoint."""
 
     def default_metric(self, context: ResultContext) -> str:
         """Return the metric that selects the best checkpoint; by default the first."""
@@ -114,6 +121,24 @@ class TaskResults(ABC, Generic[SampleT]):
             context: the run.
             predictions: ``LossOutput.predictions`` of all batches and processes.
         """
+
+    def metric_statistics(
+        self, name: str, metric: Metric, predictions: "Mapping[str, NDArray[Any]]"
+    ) -> "NDArray[Any]":
+        """Return the statistics of a metric that the user selects, (samples, columns).
+
+        By default they are computed from ``prediction`` and ``label``.
+        """
+        return metric.statistics(predictions["prediction"], predictions["label"])
+
+    def selected_metrics(
+        self, context: ResultContext, predictions: "Mapping[str, NDArray[Any]]"
+    ) -> dict[str, float]:
+        """Return the metrics of an evaluation that the user selects."""
+        metrics = {}
+        for name, metric in context.metrics.items():
+            metrics[name] = metric.value(self.metric_statistics(name, metric, predictions))
+        return metrics
 
     def class_names(self, context: ResultContext) -> Sequence[str]:
         """Return the classes that reports count samples of; by default the labels."""

@@ -20,6 +20,7 @@ from zoo.data.readers.labelled import (
 from zoo.data.readers.problems import RowError
 from zoo.inference.processing.numbers import sigmoid, softmax
 from zoo.inference.results import Prediction, ResultContext, TaskResults, text_columns
+from zoo.metrics import MetricInput
 from zoo.overrides import override
 from zoo.sentence_models.numpy_modules import activate
 
@@ -116,6 +117,7 @@ class TextResults(TaskResults[Sample]):
 class ClassResults(TextResults):
     """One class of each text."""
 
+    metric_input: ClassVar[MetricInput | None] = "classes"
     output_keys: ClassVar[tuple[str, ...]] = ("label", "score", "scores")
 
     @override
@@ -221,6 +223,7 @@ class ClassResults(TextResults):
 class NumberResults(TextResults):
     """A number for each text, or for each of several outputs."""
 
+    metric_input: ClassVar[MetricInput | None] = "numbers"
     output_keys: ClassVar[tuple[str, ...]] = ("score", "scores")
 
     @override
@@ -287,6 +290,7 @@ class NumberResults(TextResults):
 class SeveralClassesResults(TextResults):
     """Any number of classes of each text."""
 
+    metric_input: ClassVar[MetricInput | None] = "label_sets"
     output_keys: ClassVar[tuple[str, ...]] = ("labels", "scores")
     may_be_unlabelled: ClassVar[bool] = True
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 KINDS = {
     "objectives": "objective",
     "tasks": "task",
+    "metrics": "metric",
     "commands": "command",
     "targets": "export target",
     "embedding_losses": "embedding loss",

@@ -57,6 +57,7 @@ PARTS = {
     "target": ("__init__.py", "target.py"),
     "loss": ("__init__.py", "loss.py"),
     "embedding-loss": ("__init__.py", "loss.py"),
+    "metric": ("__init__.py", "metric.py"),
 }
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 _PREFIX = re.compile(r"[A-Z][A-Za-z0-9]*")

@@ -23,6 +23,13 @@ SKIP_INVALID = TaskOption(
     "skip_invalid", "Leave out rows that cannot be used, and count them.", bool
 )
 SEED = TaskOption("seed", "Seed of replacements and of intervals.  [default: 0]", int, metavar="N")
+EVAL_METRIC = TaskOption(
+    "metric",
+    "Also report this metric of a plugin; may be repeated.",
+    metavar="NAME[:SETTING=VALUE,...]",
+    multiple=True,
+)
+METRIC = replace(EVAL_METRIC, setting="metrics")  # Of training.
 MAX_SEQ_LEN = TaskOption(
     "max_seq_len",
     "Tokens per row.  [default: 64; of questions 384; of choices and texts the model's limit]",

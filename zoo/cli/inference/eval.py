@@ -154,6 +154,9 @@ def _lines(measured: "Result") -> Iterator[str]:
         if name == "confusion":
             yield ""
             yield from confusion_lines(values, LINE_WIDTH)
+        elif name == "signatures":
+            yield ""
+            yield from table(list(values.items()), ("metric", "signature"))
         elif isinstance(values, Mapping):
             yield ""
             yield from _detail(name, values)

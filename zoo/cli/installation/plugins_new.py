@@ -19,6 +19,7 @@ KINDS = (
     "target",
     "loss",
     "embedding-loss",
+    "metric",
 )
 
 
@@ -33,6 +34,7 @@ Examples:
   zoo plugins new archive --like target
   zoo plugins new careful --like loss
   zoo plugins new robust --like embedding-loss
+  zoo plugins new f_beta --like metric
 
 NAME is the model_type in the config.json of the model's checkpoints, if there are any, and
 --class-prefix begins the names of their classes, such as CodeGenForCausalLM. They identify
@@ -61,13 +63,15 @@ def command(
 
     The project can be installed, passes its conformance tests, and every command works with it:
     configuration, model, weight rules, recipe, registry, tests and a workflow that runs them.
-    With --like objective, task, target, loss or embedding-loss, it has a pretraining objective, a
-    task, an export target, a distillation loss or an embedding loss NAME instead.
+    With --like objective, task, target, loss, embedding-loss or metric, it has a pretraining
+    objective, a task, an export target, a distillation loss, an embedding loss or a metric NAME
+    instead.
     """
     from zoo.distillation.losses import BUILT_IN as LOSSES
     from zoo.exporting.targets import BUILT_IN as TARGETS
     from zoo.finetuning.embeddings.losses import BUILT_IN as EMBEDDING_LOSSES
     from zoo.objectives import OBJECTIVES
+    from zoo.plugins.metrics import built_in_metrics
     from zoo.plugins.scaffold import KINDS as FAMILIES
     from zoo.plugins.scaffold import PluginNames, write_project
     from zoo.plugins.tasks import reserved_names
@@ -80,6 +84,7 @@ def command(
         "target": {*TARGETS},
         "loss": {*LOSSES},
         "embedding-loss": {*EMBEDDING_LOSSES},
+        "metric": {*built_in_metrics()},
     }
     files = write_project(names, like, directory, reserved.get(like, set()))
     values: dict[str, object] = {"path": str(directory), "files": files}

@@ -4,10 +4,19 @@ from pathlib import Path
 from typing import Any
 
 from zoo.families.tasks import ModelField, SmokeTest, TaskColumn, TaskOption, TaskSpec
-from zoo.tasks.options import DOC_STRIDE, LABEL_COLUMNS, LABELLED, MAX_SEQ_LEN, PAIR, WINDOWS
+from zoo.tasks.options import (
+    DOC_STRIDE,
+    EVAL_METRIC,
+    LABEL_COLUMNS,
+    LABELLED,
+    MAX_SEQ_LEN,
+    METRIC,
+    PAIR,
+    WINDOWS,
+)
 
 RUN_OPTIONS = (WINDOWS,)
-EVAL_OPTIONS = (*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE)
+EVAL_OPTIONS = (*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE, EVAL_METRIC)
 SEPARATOR = TaskOption(
     "label_separator", "Separator of the labels of a text.  [default: ,]", metavar="TEXT"
 )
@@ -32,7 +41,7 @@ _SHARED: dict[str, Any] = {
     "output": "batch labels",
     "predict": "zoo.inference.text_scores:TextScores",
     "run_options": RUN_OPTIONS,
-    "train_options": (DOC_STRIDE,),
+    "train_options": (DOC_STRIDE, METRIC),
     "model_fields": (
         ModelField(
             "both_orders",

@@ -118,6 +118,9 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     # labels' frequencies, with a mean of 1 over the samples; or a weight for each label. The loss
     # is the weighted mean, as in ``torch.nn.CrossEntropyLoss``.
     class_weights: Literal["balanced"] | dict[str, float] | None = None
+    # Metrics of evaluations in addition to the task's, such as ``bleu`` or, with a setting,
+    # ``bleu:lowercase=true``.
+    metrics: tuple[str, ...] = ()
     # Value of an evaluation that selects the best checkpoint, which becomes the final model:
     # ``loss``, or a metric; ``None`` for the task's.
     metric_for_best_model: str | None = None

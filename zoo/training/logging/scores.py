@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from zoo.io.json import JsonStruct, read_json_record
-from zoo.metrics import LOWER_IS_BETTER
+from zoo.plugins.metrics import greater_is_better
 from zoo.report.svg import scatter_chart
 
 SCORES = "scores.json"
@@ -69,7 +69,7 @@ def retained(name: str, teacher: float | None, student: float | None) -> float |
     """
     if teacher is None or student is None or min(teacher, student) < 0:
         return None
-    if name in LOWER_IS_BETTER:
+    if not greater_is_better(name):
         if teacher == 0:
             # No part of the quality of a perfect teacher can be told from its error.
             return None
@@ -158,7 +158,7 @@ def score_chart(scores: ScoresRecord) -> str | None:
         if metric in model.metrics:
             points.append((name, model.speed[0].latency * 1e3, model.metrics[metric]))
     label = metric.replace("_", " ")
-    better = "lower" if metric in LOWER_IS_BETTER else "higher"
+    better = "higher" if greater_is_better(metric) else "lower"
     backend = scores.student.speed[0].backend
     title = f"{label[:1].upper()}{label[1:]} against latency"
     return scatter_chart(title, (f"ms, {backend}", f"{label}, {better} is better"), points)

@@ -33,7 +33,8 @@ PAGES = (
 TEXTS = ("He sat on the bank of the river.", "The bank lent him money.")
 STEPS = {"gpt": 150, "t5": 80, "elmo": 40}
 SHORT = ("--global-batch-tokens", 1024, "--set", "eval_steps=20")
-README = """<!doctype html><meta charset="utf-8"><title>README</title><style>
+README = """<!doctype html><meta charset="utf-8"><title>README</title>
+<meta name="viewport" content="width=device-width"><style>
 :root { color-scheme: light dark }
 body { max-width: 52rem; margin: 2rem auto; font: 16px/1.5 system-ui, sans-serif }
 pre { background: light-dark(#f6f8fa, #151b23); padding: 1rem; overflow: auto; border-radius: 6px }

@@ -80,10 +80,14 @@ LONG_NAME = 9  # letters
 
 
 def did_you_mean(name: str, known: "list[str] | tuple[str, ...]", count: int = 3) -> str:
-    """Return ``did you mean a, b or c?`` with at most ``count`` close names; empty without any."""
+    """Return ``did you mean a, b or c?`` with at most ``count`` close names; empty without any.
+
+    The hyphens before an option do not make it like another one.
+    """
     import difflib
 
-    folded = {k.lower(): k for k in sorted(known)}
+    folded = {k.lower().lstrip("-"): k for k in sorted(known)}
+    name = name.lstrip("-")
     # Below this similarity, the name of another architecture is taken for a typing error: a few
     # wrong letters change a long name less than a short one.
     cutoff = 0.6 if len(name) < LONG_NAME else 0.8

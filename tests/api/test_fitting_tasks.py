@@ -88,12 +88,17 @@ def test_a_classifier_is_offered_what_its_head_computes(small: Small, files: Pat
 
 def test_a_missing_column_is_named(files: Path) -> None:
     error = missing_task("train", "bert", [str(files / "reviews.csv")], {"text": "reviw"})
-    assert "has no column 'reviw'; did you mean review?" in str(error)
+    assert "has no column 'reviw'; did you mean review? There are id," in str(error)
 
 
 def test_columns_without_a_task_are_listed(files: Path) -> None:
     error = missing_task("train", "bert", [str(files / "reviews.csv")], {})
     assert "(id, review, stars) with --text and --label" in str(error)
+
+
+def test_plain_text_has_no_columns(files: Path) -> None:
+    error = missing_task("train", "bert", [str(files / "book.txt")], {})
+    assert "book.txt, which is plain text" in str(error) and "--text" not in str(error)
 
 
 def test_without_data_the_tasks_of_the_model_are_named() -> None:

@@ -37,7 +37,6 @@ PRINTED = {"as_json", "verbose", "quiet"}
 # Function -> options that only make sense on a command line.
 ONLY_COMMAND = {
     "distill": {"print_recipe"},
-    "export": {"onnx"},  # the same as ``to="onnx"``
     "run": {"text_is_text"},
     "look": {"text_is_text"},  # A text that names a file is likely a mistake only there.
 }

@@ -29,6 +29,7 @@ def command_named(name: str) -> click.Command:
         ("bert --train=a b", "bert --train=a b"),
         ("--train a bert", "--train a bert"),  # the family comes last
         ("bert --set a=1 b", "bert --set a=1 b"),  # not files
+        ("--train a config.yaml", "--train a config.yaml"),
         ("bert --train a -- b", "bert --train a -- b"),
         ("bert --unknown a b", "bert --unknown a b"),
     ],
@@ -51,6 +52,18 @@ def test_too_many_arguments_after_a_file_show_what_to_write(command: str, capfd:
     assert exit_code([command, "--train", "a.txt", "b.txt", "bert"]) == 2
     message = capfd.readouterr().err
     assert "there are too many arguments; write --train a.txt --train b.txt" in message
+
+
+@pytest.mark.parametrize("command", ["finetune", "eval", "pretrain"])
+def test_a_file_in_place_of_the_model_shows_what_to_write(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("a text\n")
+    flag = "--eval" if command == "eval" else "--train"
+    assert exit_code([command, flag, "a.txt", "b.txt"]) == 2
+    assert f"write {flag} a.txt {flag} b.txt" in capfd.readouterr().err
 
 
 def test_a_recipe_that_is_not_yaml_names_the_options(capfd: Any) -> None:

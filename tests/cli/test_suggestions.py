@@ -52,9 +52,21 @@ def test_an_option_without_a_command_names_the_command(option: str, capfd: Any) 
 
 
 def test_options_of_other_programs_name_ours(capfd: Any) -> None:
-    for command, option in (("export m --quantize", "--int8"), ("run embed m -i f", "--input")):
+    names = {
+        "export m --quantize": "--int8",
+        "run embed m -i f": "--input",
+        "mine-negatives m --train f": "--input",
+        "finetune m --data f": "--train",
+        "eval m --input f": "--eval",
+    }
+    for command, option in names.items():
         assert exit_code(command.split()) == 2
         assert f"did you mean {option}?" in capfd.readouterr().err
+
+
+def test_hyphens_do_not_make_options_alike(capfd: Any) -> None:
+    assert exit_code(["corpus", "build", "a.txt", "--train", "b.txt"]) == 2
+    assert "no option is called --train (see" in capfd.readouterr().err
 
 
 def help_text(*arguments: str) -> str:

@@ -28,6 +28,20 @@ def test_every_task(tmp_path: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "options",
+    ["rerank MODEL a b --query a.txt", "score MODEL a b --context a.txt"],
+)
+def test_texts_of_options(tmp_path: Path, options: str) -> None:
+    (tmp_path / "a.txt").write_text("a text\n")
+    arguments = ["run", *options.replace("MODEL", MODEL).split()]
+    code, message = outcome(tmp_path, *arguments)
+    assert code == 2
+    assert """the text 'a.txt' is the name of a file; "$(cat a.txt)" reads it""" in message
+    code, message = outcome(tmp_path, *arguments, "--text-is-text")
+    assert code == 4, message  # The model is not on this machine.
+
+
+@pytest.mark.parametrize(
     ("command", "remedy"),
     [
         (("look", MODEL, "a.txt"), '"$(cat a.txt)" reads it'),

@@ -55,6 +55,7 @@ def export(
     ref: AnyPath,
     *,
     to: str = "onnx",
+    onnx: bool = False,
     output: AnyPath | None = None,
     head: str | None = None,
     dtype: str | None = None,
@@ -93,6 +94,7 @@ def export(
     Args:
         ref: the model, see ``zoo.load``.
         to: runtime: ``onnx``, ``openvino``, ``ctranslate2``, ``gguf``, ``static``, or a plugin's.
+        onnx: the same as ``to="onnx"``.
         output: directory to write; by default ``NAME-TARGET`` in the working directory.
         head: head to export; by default the checkpoint's.
         dtype: precision of the target, such as ``float32``, ``float16``, ``int8`` or ``q8_0``.
@@ -145,6 +147,8 @@ def export(
     from zoo.hub.reference import resolve
     from zoo.io.output.overwrite import check_target
 
+    if onnx and to != "onnx":
+        raise UsageError(f"--onnx and --to {to} are two targets", "give one of them")
     reference = as_reference(ref)
     target_options = {
         "cache": cache,

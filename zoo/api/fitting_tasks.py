@@ -44,8 +44,9 @@ def missing_task(
         column = requested.get(option)
         if table.columns and column is not None and not table.has(column):
             suggestion = did_you_mean(column, table.columns)
-            existing = f"there are {', '.join(table.columns)}"
-            hint = f"{suggestion} {existing}".strip()
+            hint = f"there are {', '.join(table.columns)}"
+            if suggestion:
+                hint = f"{suggestion} T{hint[1:]}"
             return UsageError(f"{problem}, and {file} has no column {column!r}", hint)
     names = []
     for spec in model_tasks:
@@ -54,6 +55,8 @@ def missing_task(
     subject = file if model is None else f"{model} and {file}"
     if names:
         return UsageError(problem, f"these fit {subject}: --task {', '.join(names)}")
+    if table.is_plain_text:
+        return UsageError(f"{problem}, and none fits {subject}, which is plain text", help_hint)
     if table.columns:
         columns = ", ".join(table.columns)
         hint = f"name the columns of {file} ({columns}) with --text and --label; {help_hint}"
@@ -111,6 +114,11 @@ class _Table:
         except ZooError:
             pass
         return cls([path.name], columns, rows)
+
+    @property
+    def is_plain_text(self) -> bool:
+        """Whether the file is text without columns: its only name is the first line."""
+        return len(self.columns) == 1 and self.names[0].lower().endswith(".txt")
 
     def has(self, column: str) -> bool:
         """Return whether a column exists, by its name or by its number from 1."""

@@ -27,6 +27,11 @@ SETTINGS = {
     "finetune": ("zoo.training.config.finetune", ("FineTuneConfig",)),
     "distill": ("zoo.training.config.distill", ("DistillTextConfig", "DistillTaskConfig")),
 }
+# Setting with the options of an objective -> the setting that names the objective.
+OBJECTIVE_OPTIONS = {
+    "objective_args": "objective",
+    "seq_len_warmup.objective_args": "seq_len_warmup.objective",
+}
 # Arguments and options that may name a family, or a model of one.
 MODELS = ("family_or_file", "model", "family", "ref", "source", "teacher")
 TABLES = ("source", "train", "eval_data")  # options that may name a table
@@ -70,9 +75,13 @@ class AssignmentType(NamesType):
     @override
     def names(self, ctx: click.Context, incomplete: str) -> Iterable[str]:
         key, separator, _ = incomplete.partition("=")
-        if not separator:
-            return super().names(ctx, incomplete)
-        return [f"{key}={value}" for value in setting_values(ctx, key)]
+        if separator:
+            return [f"{key}={value}" for value in setting_values(ctx, key)]
+        names = [*super().names(ctx, incomplete)]
+        for table in OBJECTIVE_OPTIONS:
+            if incomplete.startswith(table):  # Objectives are imported for their options.
+                names += objective_options(ctx, table)
+        return names
 
 
 def tasks(ctx: click.Context) -> Iterator[str]:
@@ -210,12 +219,59 @@ def settings(ctx: click.Context) -> Iterator[str]:
             yield from (f"config.{name}=" for name in config.__struct_fields__)
 
 
+def objective_options(ctx: click.Context, table: str) -> Iterator[str]:
+    """Yield the options of the objectives that a command may train, as ``--set`` takes them.
+
+    Args:
+        ctx: the command line so far.
+        table: the setting that has the options, such as ``objective_args``.
+    """
+    from zoo.training.config.synonyms import setting_paths
+
+    for options_type in _objective_option_types(ctx, table):
+        for path in setting_paths(options_type):
+            yield f"{table}.{path}="
+
+
+def _objective_option_types(ctx: click.Context, table: str) -> Iterator[Any]:
+    """Yield the types of the options of an objective that is named, or else of the family's."""
+    from zoo.errors import PluginError, UsageError
+    from zoo.objectives import OBJECTIVES
+    from zoo.objectives.base import Objective
+    from zoo.plugins.entry_point_objects import import_class
+
+    locations = dict(OBJECTIVES)
+    for family in _named(ctx):
+        locations.update(family.objectives)
+    for name in _named_objectives(ctx, OBJECTIVE_OPTIONS[table]) or objectives(ctx):
+        # An objective that does not exist, or cannot be imported, has no options.
+        with contextlib.suppress(PluginError, UsageError):
+            yield import_class("objectives", name, locations, Objective).options_type
+
+
+def _named_objectives(ctx: click.Context, setting: str) -> list[str]:
+    """Return the names that a command line gives a setting which names an objective."""
+    names = []
+    if ctx.params.get(setting) is not None:
+        names.append(str(ctx.params[setting]))
+    for assignment in ctx.params.get("assignments") or ():
+        key, _, value = assignment.partition("=")
+        if key == setting and value:
+            names.append(value)
+    return names
+
+
 def setting_values(ctx: click.Context, path: str) -> Iterator[str]:
     """Yield the values of a setting that has a choice of them."""
     import importlib
 
     from zoo.training.config.synonyms import field_types
 
+    table, _, option = path.rpartition(".")
+    if table in OBJECTIVE_OPTIONS:
+        for options_type in _objective_option_types(ctx, table):
+            for field_type in field_types(options_type, option):
+                yield from _choices(field_type)
     if path in NAMED_VALUES:
         yield from NAMED_VALUES[path](ctx)
     module, names = SETTINGS[ctx.info_name or ""]

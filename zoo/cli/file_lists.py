@@ -1,10 +1,13 @@
 """Several files after one option: ``--train a.txt b.txt``, and patterns that the shell expands."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from zoo.cli.parameter_types import PathText
+
+CONFIG_SUFFIXES = (".yaml", ".yml")  # A file of settings may take the place of a model.
 
 
 def repeat_file_options(command: click.Command, arguments: Sequence[str]) -> list[str]:
@@ -18,13 +21,15 @@ def repeat_file_options(command: click.Command, arguments: Sequence[str]) -> lis
         arguments: its words.
 
     Raises:
-        click.UsageError: there are too many positional arguments, and one follows such an option.
+        click.UsageError: there are too many positional arguments, and one follows such an option;
+            or the only one is another file of data.
     """
     options = {flag: option for option in command.params for flag in option.opts}
     max_positional = _max_positional(command)
     repeated: list[str] = []
     positional_count = 0
     after_file = ""  # The option and its file, if a positional argument follows them.
+    is_data_file = False  # Whether this argument names a file, which no model is.
     file_option = ""  # The option whose files may go on.
     words = list(arguments)
     while words:
@@ -35,8 +40,9 @@ def repeat_file_options(command: click.Command, arguments: Sequence[str]) -> lis
             if file_option and positional_count >= max_positional:
                 repeated += [file_option, word]
                 continue
-            if file_option:
-                after_file = after_file or f"{repeated[-2]} {repeated[-1]} {file_option} {word}"
+            if file_option and not after_file:
+                after_file = f"{repeated[-2]} {repeated[-1]} {file_option} {word}"
+                is_data_file = Path(word).is_file() and Path(word).suffix not in CONFIG_SUFFIXES
             file_option = ""
             repeated.append(word)
             positional_count += 1
@@ -54,6 +60,11 @@ def repeat_file_options(command: click.Command, arguments: Sequence[str]) -> lis
             file_option = flag
     if after_file and positional_count > max_positional:
         raise click.UsageError(f"there are too many arguments; write {after_file}")
+    if is_data_file and max_positional < float("inf"):
+        flag = after_file.partition(" ")[0]
+        raise click.UsageError(
+            f"{flag} takes one file where a model may follow; write {after_file}"
+        )
     return repeated
 
 

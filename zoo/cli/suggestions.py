@@ -6,26 +6,29 @@ from zoo.errors import did_you_mean
 
 # setting -> its option, where they are called differently
 OPTIONS = {"num_train_epochs": "--epochs", "optimizer.learning_rate": "--learning-rate"}
-# other name, without separators -> option
-OTHERS = {
-    "data": "--train",
-    "trainfile": "--train",
-    "validationfile": "--eval",
-    "testfile": "--eval",
-    "out": "--output",
-    "outputdir": "--output",
-    "textcolumn": "--text",
-    "labelcolumn": "--label",
-    "labels": "--label",
-    "columns": "--text",
-    "candidatelabels": "--label",
-    "hypothesistemplate": "--template",
-    "cuda": "--device",
-    "gpu": "--device",
-    "overwrite": "--force",
-    "i": "--input",
-    "quantize": "--int8",
-    "quantization": "--int8",
+# other name, without separators -> options, of which a command may have one
+OTHER_OPTIONS = {
+    "data": ("--train", "--eval", "--input"),
+    "dataset": ("--train", "--eval", "--input"),
+    "train": ("--input",),
+    "trainfile": ("--train", "--input"),
+    "validationfile": ("--eval",),
+    "testfile": ("--eval",),
+    "input": ("--train", "--eval"),
+    "i": ("--input", "--train", "--eval"),
+    "out": ("--output",),
+    "outputdir": ("--output",),
+    "textcolumn": ("--text",),
+    "labelcolumn": ("--label",),
+    "labels": ("--label",),
+    "columns": ("--text",),
+    "candidatelabels": ("--label",),
+    "hypothesistemplate": ("--template",),
+    "cuda": ("--device",),
+    "gpu": ("--device",),
+    "overwrite": ("--force",),
+    "quantize": ("--int8",),
+    "quantization": ("--int8",),
 }
 # what people type in place of a command -> what does it
 COMMAND_WORDS = {
@@ -100,9 +103,11 @@ def suggest_option(name: str, ctx: click.Context) -> str:
 
     plain = {_plain(flag): flag for flag in flags}
     words = synonyms(name.lstrip("-"))
-    meant = [OTHERS.get(_plain(name), ""), *(OPTIONS.get(word, word) for word in words)]
-    if found := [plain[_plain(word)] for word in meant if _plain(word) in plain]:
-        return f"did you mean {found[0]}?"
+    candidates = [*OTHER_OPTIONS.get(_plain(name), ())]
+    candidates += [OPTIONS.get(word, word) for word in words]
+    for candidate in candidates:
+        if _plain(candidate) in plain:
+            return f"did you mean {plain[_plain(candidate)]}?"
     if "--set" in flags:
         paths = [*setting_paths(FineTuneConfig), *setting_paths(TrainConfig)]
         for word in words:

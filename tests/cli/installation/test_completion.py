@@ -96,6 +96,34 @@ def test_tab_completes_and_prints_nothing_else(name: str, tmp_path: Path) -> Non
     assert missing == [] and "error" not in terminal.transcript, terminal.transcript
 
 
+def test_fish_completes_lines(tmp_path: Path) -> None:
+    fish = shutil.which("fish")
+    if fish is None:
+        pytest.skip("fish is not installed")
+    (tmp_path / "notes.jsonl").touch()
+    (tmp_path / "my-model").mkdir()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
+    lines = {line: word for line, word in TYPED.items() if "\t" not in line}
+    program = "zoo completion fish | source\n"
+    for line in lines:
+        program += f"complete -C '{line}' | string split -f 1 \\t; echo\n"
+    done = subprocess.run(
+        [fish, "--private", "-c", program],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=20 * SECONDS,
+        check=True,
+    )
+    assert done.stderr == ""
+    answers = done.stdout.split("\n\n")
+    for (line, word), answer in zip(lines.items(), answers, strict=False):
+        (completion,) = answer.split()
+        assert completion.rstrip("/").endswith(word.strip()), line
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -186,6 +214,32 @@ def completions(*words: str) -> set[str]:
         ("zoo pretrain bert --set precision=b", {"precision=bfloat16"}, {"precision=auto"}),
         ("zoo pretrain t5 --set size=", {"size=3b"}, {"size=mini"}),
         ("zoo pretrain bert --set objective=", {"objective=masked-lm"}, {"objective=causal-lm"}),
+        (
+            "zoo pretrain bert --set objective_args.mask_",
+            {"objective_args.mask_prob=", "objective_args.mask_strategy="},
+            {"objective_args.mask_prob", "objective_args.num_sampled="},
+        ),
+        (
+            "zoo pretrain roberta --objective causal-lm --set objective_args.",
+            set(),
+            {"objective_args.mask_prob="},
+        ),
+        (
+            "zoo pretrain t5 --set objective=bert-style --set objective_args.",
+            {"objective_args.noise_density="},
+            {"objective_args.mask_prob="},
+        ),
+        (
+            "zoo pretrain bert --set objective_args.mask_schedule=",
+            {"objective_args.mask_schedule=static", "objective_args.mask_schedule=dynamic"},
+            set(),
+        ),
+        ("zoo pretrain bert --set objective_ar", {"objective_args="}, set()),
+        (
+            "zoo pretrain bert --set seq_len_warmup.objective_args.mask_p",
+            {"seq_len_warmup.objective_args.mask_prob="},
+            set(),
+        ),
         ("zoo pretrain bert --set config.pooler=", {"config.pooler=true"}, set()),
         ("zoo pretrain bert --set config.num_layers=", set(), {"config.num_layers=true"}),
         ("zoo distill --set distillation.align=", {"distillation.align=text"}, set()),

@@ -206,7 +206,9 @@ def test_columns_of_any_name(hub_checkpoint: Make, tmp_path: Path) -> None:
     expected = mined(model, tmp_path, output_format="labeled-list")
     faq = [{"question": row["text"], "answer": row["pair"]} for row in pairs()]
     source = write_table(tmp_path / "faq.jsonl", faq)
-    articles = [{"body": row["text"], "year": 1999} for row in corpus()]
+    articles = []
+    for row in [*corpus(), *({"text": row["pair"]} for row in pairs())]:
+        articles.append({"body": row["text"], "title": "of a text", "year": 1999})
     more = write_table(tmp_path / "articles.jsonl", articles)
     output = tmp_path / "renamed.jsonl"
     words: tuple[Any, ...] = ("mine-negatives", model, "--input", source, "--corpus", more)
@@ -220,6 +222,7 @@ def test_columns_of_any_name(hub_checkpoint: Make, tmp_path: Path) -> None:
     ]
     refused = warm.zoo(*words, "--force")
     assert refused.returncode == 2
-    assert "columns body, year, and it is unclear which to read; name them with --corpus-text" in (
-        " ".join(refused.stderr.split())
+    assert (
+        "columns body, title, year, and it is unclear which to read; name them with --corpus-text"
+        in (" ".join(refused.stderr.split()))
     )

@@ -1,6 +1,6 @@
 """The command ``zoo run``, with one subcommand per task."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from zoo.plugins.tasks import built_in_tasks, commands, completed_names, find_ta
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from zoo.families.tasks import TaskSpec
+    from zoo.families.tasks import TaskOption, TaskSpec
     from zoo.inference.task import Task
     from zoo.tasks.table import TaskInput
 
@@ -100,6 +100,7 @@ def task_command(name: str) -> click.Command:
     ) -> None:
         if not text_is_text:
             refuse_file_name(texts, f"{spec.input_flag or '--input'} FILE")
+            _refuse_file_names(declared.values(), options)
         _require_texts(spec, texts, options["source"])
         target: Path | None = options.pop("output")
         output_options = {key: options.pop(key) for key in ("resume", "force", "excel_safe")}
@@ -129,10 +130,10 @@ def task_command(name: str) -> click.Command:
             output.result_line(result)
 
     run.__doc__ = spec.summary if len(specs) == 1 else spec.verb_summary
-    options = {}
+    declared: dict[str, TaskOption] = {}
     for task_spec in reversed(specs):
         for option in task_spec.run_options:
-            options[option.name] = option
+            declared[option.name] = option
     input_synonyms = [spec.input_flag] if spec.input_flag else []
     text_synonyms = [spec.text_flag] if spec.text_flag else []
     decorators = [
@@ -161,7 +162,7 @@ def task_command(name: str) -> click.Command:
         click.option("--resume", is_flag=True, help="Continue an interrupted --output."),
         shared_option("force", "Replace the file of --output."),
         shared_option("excel_safe"),
-        lambda function: add_options(function, list(options.values())),
+        lambda function: add_options(function, list(declared.values())),
         shared_option(
             "max_seq_len",
             "Truncate texts to this number of tokens.",
@@ -185,6 +186,14 @@ def task_command(name: str) -> click.Command:
     if spec.name not in built_in_tasks():  # A class of a plugin may have click's options.
         command.params += load_part(spec, "predict").options
     return command
+
+
+def _refuse_file_names(declared: "Iterable[TaskOption]", values: Mapping[str, Any]) -> None:
+    """Check that no option whose value is a text, such as --query, has the name of a file."""
+    for option in declared:
+        value = values[option.name]
+        if option.metavar == "TEXT" and isinstance(value, str):
+            refuse_file_name([value], '"$(cat FILE)"')
 
 
 def _require_texts(spec: "TaskSpec", texts: tuple[str, ...], source: str | None) -> None:

@@ -52,7 +52,21 @@ class Bash(BashComplete):
         return super().format_completion(item)
 
 
-SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": ZshComplete, "fish": FishComplete}
+class Zsh(ZshComplete):
+    """Completion in zsh, with no blank after ``KEY=``."""
+
+    # Fish adds no blank after ``=`` by itself.
+    source_template = ZshComplete.source_template.replace(
+        "compadd -U -V unsorted -a completions",
+        """local -a assignments
+        assignments=(${(M)completions:#*=})
+        completions=(${completions:#*=})
+        compadd -U -V unsorted -S '' -a assignments
+        compadd -U -V unsorted -a completions""",
+    )
+
+
+SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": FishComplete}
 
 
 def _ends_in_assignment(words: Sequence[str]) -> bool:

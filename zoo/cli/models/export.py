@@ -110,8 +110,6 @@ Examples:
 @common_options
 def command(
     ref: str,
-    to: str,
-    onnx: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -131,10 +129,7 @@ def command(
     encoder and decoder.
     """
     from zoo.api.exporting import export
-    from zoo.errors import UsageError
 
-    if onnx and to != ONNX:
-        raise UsageError(f"--onnx and --to {to} are two targets", "give one of them")
-    exported = export(ref, to=to, eval=options.pop("eval_data"), **options)
+    exported = export(ref, eval=options.pop("eval_data"), **options)
     lines = [*exported.report.lines(), f"wrote {exported.path}"]
     result(exported.to_dict(), lines, as_json=as_json)

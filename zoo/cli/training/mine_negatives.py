@@ -184,7 +184,8 @@ def command(
         groups = read_text_groups([source], (text, pair))
         texts: list[str] = []
         if further:
-            numbered_texts = read_texts(further, corpus_text, use_ids=False)
+            # A text with its title would differ from the same text in a pair.
+            numbered_texts = read_texts(further, corpus_text, use_ids=False, use_titles=False)
             # Files with one text a line may have empty lines.
             texts = [text for text in numbered_texts.values() if text]
         again = None if scorer is None else ranker(scorer, pairs=True, pinned=None, prompts={})

@@ -23,8 +23,8 @@ Examples:
   zoo run search REF --index articles.parquet "a question"
 
 Each result has the best texts of the corpus, best first: "corpus_id" is the number of the text in
-its file. The search compares all texts. The vectors of the corpus are in a temporary file; --index
-reads vectors that zoo run embed stored."""
+its file. The search compares all texts, unless --search-method says otherwise. The vectors of the
+corpus are in a temporary file; --index reads vectors that zoo run embed stored."""
 
 TASKS = (
     TaskSpec(

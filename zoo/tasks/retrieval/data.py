@@ -176,18 +176,19 @@ def read_texts(
     *,
     flag: str = CORPUS_TEXT.flags,
     use_ids: bool = True,
+    use_titles: bool = True,
 ) -> dict[str, str]:
     """Return id -> text of tables, or of files with one text a line.
 
     The ids are the column ``_id`` or ``id``. If no file has one, they are the numbers of the texts
-    from 0, over all files, which are also the ``corpus_id`` of ``zoo run search``. A column
-    ``title`` precedes its text, as in BEIR.
+    from 0, over all files, which are also the ``corpus_id`` of ``zoo run search``.
 
     Args:
         paths: the files.
         column: column of the texts; by default ``text``, ``sentence`` or the only one.
         flag: the option that names the column, for messages.
         use_ids: whether columns of ids are read; otherwise texts are numbered.
+        use_titles: whether a column ``title`` precedes its text, as in BEIR.
     """
     texts: dict[str, str] = {}
     columns = [find_columns(path, column, flag) for path in paths]
@@ -211,7 +212,7 @@ def read_texts(
                 values = row.values
                 name = str(len(texts)) if key is None else str(values[key])
                 text = row.text(text_column)
-                if text_column != TITLE and values.get(TITLE):
+                if use_titles and text_column != TITLE and values.get(TITLE):
                     text = f"{row.text(TITLE)} {text}"
                 if name in texts:
                     raise RowError(f"{location}: the id {name!r} occurs twice", "rename one")

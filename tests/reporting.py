@@ -44,6 +44,8 @@ PROMISES = {
     "many-inputs": "`zoo run` processes 50,000 inputs in constant memory",
     "many-samples": "`zoo eval` and `zoo finetune` evaluate 50,000 samples in constant memory; "
     "`zoo finetune` also holds their token ids",
+    "save": "A process that is killed while it writes a checkpoint loses at most that one, and the "
+    "resumed run writes the same bytes as an uninterrupted one",
     "resume": "A run that is resumed 200 times writes the same bytes as an uninterrupted one",
 }
 

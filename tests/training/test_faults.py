@@ -211,10 +211,11 @@ def test_the_layer_is_named() -> None:
     feed.close()
 
 
-def test_a_full_disk_while_saving(small_disk: Path) -> None:
+@pytest.mark.parametrize("save_steps", [3, 12], ids=["during training", "at its end"])
+def test_a_full_disk_while_saving(small_disk: Path, save_steps: int) -> None:
     run = small_disk / "run"
     wide = {"config": {"hidden_size": 128, "intermediate_size": 512}}  # fills the disk
-    line = refusal(FAMILY, *options(**wide), "-o", str(run), code=2)
+    line = refusal(FAMILY, *options(**wide, save_steps=save_steps), "-o", str(run), code=2)
     assert "No space left on device" in line
     assert "nothing was left behind" not in line
     assert f"{run} has no checkpoint yet, and its log" in line

@@ -229,7 +229,7 @@ def build_trainer(
     if dist.is_main_process:
         throughput = Throughput(dist.device, devices=dist.world_size)
         logs = LoggingCallback(run, setup.loggers, throughput, metrics_position, setup.data_log())
-    saving = CheckpointCallback(run, setup, logs, prepared.pretrained, checkpoint)
+    saving = CheckpointCallback(run, setup, dist, logs, prepared.pretrained, checkpoint)
     # A checkpoint is saved before the report is rendered.
     trainer.callbacks = [*setup.callbacks(run), saving]
     if logs is not None:

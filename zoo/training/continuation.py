@@ -60,6 +60,7 @@ CHANGEABLE_SETTINGS = {
     "eval_sequences",
     "save_steps",
     "save_total_limit",
+    "async_save",
     "keep_optimizer",
     "report_to",
     "distillation.teacher_backend",

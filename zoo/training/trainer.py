@@ -93,6 +93,9 @@ class Trainer:
         # Best value of the objective's ``metric_for_best_model``, and its step.
         self.best: tuple[float, int] | None = None
         self.should_stop = False  # Whether to end after this step; a callback may set it.
+        # Whether to save a checkpoint and end after this step, for a resume; a callback may set it.
+        self.should_pause = False
+        self.is_pausing = False  # Whether the checkpoint that is saved is this process's last one.
         # Predictions of the last evaluation by name, of all ranks, (rows, ...) each.
         self.predictions: Mapping[str, torch.Tensor] = {}
         self.max_time = max_time
@@ -126,7 +129,7 @@ class Trainer:
                 step_record = self.train_step(self.train_dataloader.batches(self.step))
                 self._call("on_step_end")
                 is_last = self.step == config.max_steps
-                interrupted = self.dist.any(self.stop.received)
+                interrupted = self.dist.any(self.stop.received or self.should_pause)
                 if self.step % config.logging_steps == 0 or is_last:
                     means = self.train_metrics.compute_and_reset(self.loss_weights)
                     self.log("train", {**means, **step_record, "tokens": self.tokens})
@@ -139,8 +142,8 @@ class Trainer:
                 if has_limit and not is_last and self.dist.any(time.monotonic() >= end_time):
                     self.stopped_at = self.step
                 # An extra evaluation or record would make a resumed run another one.
-                pauses = is_last or interrupted or self.stopped_at is not None
-                if self.step % config.save_steps == 0 or pauses:
+                self.is_pausing = is_last or interrupted or self.stopped_at is not None
+                if self.step % config.save_steps == 0 or self.is_pausing:
                     self.check_weights()
                     self._call("on_save")
                 if interrupted and not is_last:

@@ -11,14 +11,15 @@ from zoo.io.digests.files import FileDigest
 from zoo.overrides import override
 from zoo.training.adapter import adapter_record, has_tokenizer_of_base
 from zoo.training.callbacks.logs import LoggingCallback
+from zoo.training.distributed.context import DistContext
 from zoo.training.distributed.parallelize import full_tensor
+from zoo.training.state.checkpoint_writer import CheckpointWriter
 from zoo.training.state.checkpoints import (
     OPTIMIZER,
     CheckpointMeta,
     Tensors,
     drop_optimizer_states,
     prune_checkpoints,
-    save_checkpoint,
     settings_digest,
 )
 from zoo.training.state.final_model import (
@@ -49,6 +50,7 @@ class CheckpointCallback(Callback):
         self,
         run: Path,
         setup: "RunSetup",
+        dist: DistContext,
         logs: LoggingCallback | None,
         pretrained: InitRecord | None,
         resumed: SavedCheckpoint | None,
@@ -58,6 +60,7 @@ class CheckpointCallback(Callback):
         self.logs = logs
         self.pretrained = pretrained
         self.resumed = resumed
+        self.writer = CheckpointWriter(run, dist)
 
     @override
     def on_train_begin(self, trainer: Trainer) -> None:
@@ -72,7 +75,7 @@ class CheckpointCallback(Callback):
 
     @override
     def on_save(self, trainer: Trainer) -> None:
-        """Save a checkpoint, and remove old ones."""
+        """Save a checkpoint, and remove old ones when it is written."""
         meta = CheckpointMeta(
             step=trainer.step,
             tokens=trainer.tokens,
@@ -87,8 +90,22 @@ class CheckpointCallback(Callback):
         if _has_ended(trainer) and not trainer.config.keep_optimizer:
             meta.optimizer = "dropped"
             state[OPTIMIZER] = {}
-        save_checkpoint(self.run, meta, state, trainer.dist)
-        self._prune(trainer)
+        log = None if self.logs is None else self.logs.jsonl
+        # The process waits for its last checkpoint, which has to be on the disk when it ends.
+        in_background = trainer.config.async_save and not trainer.is_pausing
+        self.writer.save(
+            meta, state, log, keep=trainer.config.save_total_limit, in_background=in_background
+        )
+
+    @override
+    def on_step_end(self, trainer: Trainer) -> None:
+        """End the run if a checkpoint could not be written: its next save raises the error."""
+        if self.writer.has_failed():
+            trainer.should_pause = True
+
+    @override
+    def on_close(self, trainer: Trainer) -> None:
+        self.writer.close()
 
     def _prune(self, trainer: Trainer) -> None:
         if trainer.dist.is_main_process:

@@ -141,6 +141,7 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     eval_steps: int = 0  # Number of steps between evaluations; 0 for an epoch.
     save_steps: int = 0  # Number of steps between checkpoints; 0 for ``eval_steps``.
     save_total_limit: int = 1  # Number of last checkpoints to keep, besides the best one.
+    async_save: bool = True
     # Keep the optimizer's state when the run ends, for ``--continue-from``; a run that has not
     # ended always has it.
     keep_optimizer: bool = False

@@ -129,6 +129,9 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
     eval_sequences: int = 64  # Number of rows per evaluation.
     save_steps: int = 100  # Number of steps between checkpoints.
     save_total_limit: int = 2  # Number of last checkpoints to keep, besides the best one.
+    # Write checkpoints while training goes on, from a copy of weights and optimizer state in
+    # memory.
+    async_save: bool = True
     # Keep the optimizer's state when the run ends, for ``--continue-from``; a run that has not
     # ended always has it.
     keep_optimizer: bool = False

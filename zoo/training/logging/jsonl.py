@@ -63,9 +63,12 @@ class JsonlLogger(Logger):
         _append(self._speed, _line(record))
 
     def size(self) -> int:
-        """Flush ``metrics.jsonl`` to the disk, and return its length in bytes."""
-        os.fsync(self._log)
+        """Return the length of ``metrics.jsonl`` in bytes."""
         return os.fstat(self._log).st_size
+
+    def flush(self) -> None:
+        """Flush ``metrics.jsonl`` to the disk; a thread may call it."""
+        os.fsync(self._log)
 
     def digest(self) -> str:
         """Return the BLAKE3 digest of ``metrics.jsonl``."""

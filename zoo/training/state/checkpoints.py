@@ -7,7 +7,7 @@ import shutil
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import torch
@@ -24,14 +24,21 @@ from zoo.io.output.staging import discard, remove_stale_staging
 from zoo.io.untrusted import parsing
 from zoo.training.distributed.context import DistContext
 
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+
 CHECKPOINTS = "checkpoints"
 STATE = "state.json"
 OPTIMIZER = "optimizer"  # The stem of the state's file, or the group of its sharded tensors.
 SHARDS = "shards"
 OPTIMIZER_SHARDS = "optimizer-shards"
+# Numbers of the files of a process with sharded tensors: the model's, and the optimizer's.
+MODEL_FILE = 1
+OPTIMIZER_FILE = 2
 # Settings that were added since runs could be resumed, the newest first, and their defaults. A
 # checkpoint of an earlier version has a digest without them.
 ADDED_SETTINGS: tuple[tuple[tuple[str, ...], Any], ...] = (
+    (("async_save",), True),
     (("adapter",), None),
     (("keep_optimizer",), False),
     (("data", "skip_invalid"), False),
@@ -117,37 +124,44 @@ def save_checkpoint(
     # A checkpoint is written to a staging directory, flushed and renamed, so that a killed process
     # leaves no partial checkpoint. It is also renamed before it is removed, so that a directory
     # without ``state.json`` is a damaged checkpoint and not a partial removal.
-    from zoo.io.digests.files import hash_folder
-
     sharded_groups = {stem: tensors for stem, tensors in groups.items() if is_sharded(tensors)}
     if not dist.is_main_process:
-        for _, folder_groups in _sharded_folders(sharded_groups):
+        if sharded_groups:
             with map_os_errors(run, DISK_FULL_HINT):
-                save_shards(Path(dist.broadcast("")), folder_groups)
-            dist.barrier()
+                save_shards(Path(dist.broadcast("")), sharded_groups)
         return
-    target = run / CHECKPOINTS / f"step-{state.step:08d}"
-    with atomic_directory(target, force=True, managed=True) as staging:
+    with atomic_directory(checkpoint_path(run, state.step), force=True, managed=True) as staging:
+        if sharded_groups:
+            save_shards(Path(dist.broadcast(str(staging))), sharded_groups)
+        unsharded_groups = {}
         for stem, tensors in groups.items():
-            if tensors and stem not in sharded_groups:
-                write_tensors(staging / f"{stem}.safetensors", tensors)
-        for folder, folder_groups in _sharded_folders(sharded_groups):
-            save_shards(Path(dist.broadcast(str(staging / folder))), folder_groups)
-            dist.barrier()
-        state.files = hash_folder(staging)
-        state.digest = NO_DIGEST
-        (staging / STATE).write_bytes(add_digest(encode_json(state)))
+            if stem not in sharded_groups:
+                unsharded_groups[stem] = tensors
+        write_main_files(staging, state, unsharded_groups)
 
 
-def _sharded_folders(groups: Mapping[str, Tensors]) -> list[tuple[str, dict[str, Tensors]]]:
-    """Return the folders of sharded tensors, and their groups: the optimizer's can be dropped."""
-    model_groups = {stem: tensors for stem, tensors in groups.items() if stem != OPTIMIZER}
-    folders = []
-    if model_groups:
-        folders.append((SHARDS, model_groups))
-    if OPTIMIZER in groups:
-        folders.append((OPTIMIZER_SHARDS, {OPTIMIZER: groups[OPTIMIZER]}))
-    return folders
+def checkpoint_path(run: Path, step: int) -> Path:
+    """Return the directory of the checkpoint of a step."""
+    return run / CHECKPOINTS / f"step-{step:08d}"
+
+
+def write_main_files(folder: Path, state: CheckpointMeta, groups: Mapping[str, Tensors]) -> None:
+    """Write what the main process writes: after the shards, other tensors and ``state.json``.
+
+    Args:
+        folder: folder of the checkpoint, with the shards of all processes.
+        state: contents of ``state.json``; this call adds the digests.
+        groups: file stem -> tensors by name, none of them sharded.
+    """
+    from zoo.io.digests.files import hash_folder
+
+    for stem, tensors in groups.items():
+        if tensors:
+            write_tensors(folder / f"{stem}.safetensors", tensors)
+    _separate_optimizer_shards(folder)
+    state.files = hash_folder(folder)
+    state.digest = NO_DIGEST
+    (folder / STATE).write_bytes(add_digest(encode_json(state)))
 
 
 def write_tensors(path: Path, tensors: Tensors) -> None:
@@ -278,15 +292,42 @@ def prune_checkpoints(run: Path, *, keep: int, best: int | None) -> None:
 
 
 def save_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
-    """Write this process's part of sharded tensors; all processes must call it."""
+    """Write this process's part of sharded tensors; all processes must call it.
+
+    Args:
+        folder: folder of the checkpoint.
+        groups: group -> tensors by name.
+    """
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    with library_errors(), _without_warning_of_one_process():
+        save(flat_shards(groups), storage_writer=shard_writer(folder, groups))
+
+
+def shard_writer(folder: Path, groups: Mapping[str, Tensors]) -> "HuggingFaceStorageWriter":
+    """Return what writes sharded tensors, of each process one file or two.
+
+    The optimizer's state has a file of its own, which can be removed without the others; see
+    ``write_main_files``.
+    """
     # Each process writes its part; any number of processes can read the result, and no pickle is
     # used. The library is imported on first use: it takes seconds.
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-    from torch.distributed.checkpoint.state_dict_saver import save
 
-    with _library_errors():
-        writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-        save(_flat(groups), storage_writer=writer)
+    file_numbers: dict[str, int] = {}
+    for label in flat_shards(groups):
+        is_optimizer = label.startswith(f"{OPTIMIZER}/")
+        file_numbers[label] = OPTIMIZER_FILE if is_optimizer else MODEL_FILE
+    return HuggingFaceStorageWriter(
+        str(folder / SHARDS), fqn_to_index_mapping=file_numbers, save_distributed=True
+    )
+
+
+def _separate_optimizer_shards(folder: Path) -> None:
+    """Move the optimizer's shards of all processes to a folder of their own, if there are any."""
+    for path in sorted((folder / SHARDS).glob(f"*-model-{OPTIMIZER_FILE:05}-of-*.safetensors")):
+        (folder / OPTIMIZER_SHARDS).mkdir(exist_ok=True)
+        path.rename(folder / OPTIMIZER_SHARDS / path.name)
 
 
 def load_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
@@ -294,9 +335,9 @@ def load_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    with _library_errors():
+    with library_errors(), _without_warning_of_one_process():
         reader = HuggingFaceStorageReader(str(folder))
-        load(_flat(groups), storage_reader=reader)
+        load(flat_shards(groups), storage_reader=reader)
 
 
 def shard_names(folder: Path) -> set[str]:
@@ -310,7 +351,7 @@ def shard_names(folder: Path) -> set[str]:
     return names
 
 
-def _flat(groups: Mapping[str, Tensors]) -> Tensors:
+def flat_shards(groups: Mapping[str, Tensors]) -> Tensors:
     """Return all tensors by ``group/name``; a scalar as a view of shape (1,)."""
     flat: Tensors = {}
     for group, tensors in groups.items():
@@ -322,15 +363,24 @@ def _flat(groups: Mapping[str, Tensors]) -> Tensors:
 
 
 @contextlib.contextmanager
-def _library_errors() -> Iterator[None]:
-    """Silence the warning about a single process, and raise the error of the first failed rank."""
-    # The library's own exception type wraps one error per rank, which no caller handles.
-    from torch.distributed.checkpoint.api import CheckpointException
+def library_errors() -> Iterator[None]:
+    """Raise the error of the first process that failed in place of the library's.
 
+    The library's own exception wraps one error per process, which no caller handles.
+    """
+    try:
+        yield
+    except BaseException as error:  # The library's is not an ``Exception``.
+        failures = getattr(error, "failures", None)
+        if not failures:
+            raise
+        (cause, _), *_ = failures.values()
+        raise cause from error
+
+
+@contextlib.contextmanager
+def _without_warning_of_one_process() -> Iterator[None]:
+    """Silence the library's warning that there is only one process."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        try:
-            yield
-        except CheckpointException as error:
-            (cause, _), *_ = error.failures.values()
-            raise cause from error
+        yield

@@ -119,15 +119,15 @@ class TextEvaluation(Evaluation):
         import numpy as np
 
         samples = self.samples(lambda problems: self._read(files, problems), self._review)
-        label_dtype = self.results.label_dtype(self.model)
+        label_dtype = self.results.label.dtype(self.model)
         labels = np.fromiter((self._label(sample) for sample in samples), label_dtype)
-        self.warn(self.results.warnings(self.model, labels))
-        output_dtype = self.results.output_dtype(self.model)
+        self.warn(self.results.measure.warnings(self.model, labels))
+        output_dtype = self.results.prediction.dtype(self.model)
         outputs = np.fromiter(self._output_values(samples, len(labels)), output_dtype)
         predictions = {"label": labels}
         for name in outputs.dtype.names or ():
             predictions[name] = outputs[name]
-        metrics, details = self.results.evaluate(self.model, predictions, self.seed)
+        metrics, details = self.results.measure.evaluate(self.model, predictions, self.seed)
         statistics = {}
         for name, metric in self.model.metrics.items():
             statistics[name] = self.results.metric_statistics(name, metric, predictions)
@@ -141,34 +141,32 @@ class TextEvaluation(Evaluation):
         records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
         model_results = self.stream(self.task, records, count)
         for result in self.observed(samples, model_results, self._row):
-            yield self.results.output_values(self.model, result)
+            yield self.results.prediction.values(self.model, result)
 
     def _read(self, files: Sequence[Path], problems: RowProblems) -> Iterator[Sample]:
         samples = iter_samples(
-            files, self.columns, problems, unlabelled=self.results.may_be_unlabelled
+            files, self.columns, problems, unlabelled=self.results.label.may_be_missing
         )
         return problems.valid(samples, self._label)
 
     def _label(self, sample: Sample) -> Any:
-        return self.results.label(self.model, sample, self.label_separator)
+        return self.results.label.value(self.model, sample, self.label_separator)
 
     def _review(self, sample: Sample) -> Reviewed:
         return Reviewed(
             sample.texts,
-            self.results.answer(self.model, sample, self.label_separator),
-            self.results.label_names(sample, self.label_separator),
+            self.results.label.answer(sample, self.label_separator),
+            self.results.label.names(sample, self.label_separator),
         )
 
     def _row(self, sample: Sample, result: Mapping[str, Any]) -> Prediction:
         """Return a sample with what the model predicts, for ``zoo eval --predictions``."""
-        dtype: Any = self.results.output_dtype(self.model)
+        dtype: Any = self.results.prediction.dtype(self.model)
         names = [name for name, *_ in dtype]
-        output_values = self.results.output_values(self.model, result)
+        output_values = self.results.prediction.values(self.model, result)
         values = {
             "label": self._label(sample),
             **dict(zip(names, output_values, strict=True)),
-            **self.results.extra_values(self.model, result),
+            **self.results.prediction.extra_values(self.model, result),
         }
-        row = self.results.row(self.model, sample, values)
-        assert row is not None, "results of texts have rows"
-        return row
+        return self.results.row(self.model, sample, values)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from zoo.data.readers.labelled import Sample
 from zoo.metrics import Metric, MetricInput
@@ -82,14 +82,12 @@ class EvaluatedModel:
 
 
 class TaskResults(ABC, Generic[SampleT]):
-    """Metrics of an evaluation, and its rows in reports.
+    """Metrics of an evaluation, and its rows in reports."""
 
-    Attributes:
-        metric_input: what the predictions are, for metrics that users select in addition to those
-            of the task; ``None`` if they select none.
-    """
-
-    metric_input: ClassVar[MetricInput | None] = None
+    @property
+    def metric_input(self) -> MetricInput | None:
+        """What the predictions are, for metrics that users select; ``None`` if they cannot."""
+        return None
 
     @abstractmethod
     def metric_names(self, context: ResultContext) -> tuple[str, ...]:
@@ -149,9 +147,7 @@ class TaskResults(ABC, Generic[SampleT]):
 
         By default the probability of a wrong prediction: the most confident errors come first.
         """
-        if row.get("correct", True):
-            return None
-        return float(row.get("probability") or 0.0)
+        return probability_of_error(row)
 
     def row(
         self, context: ResultContext, sample: SampleT, values: Mapping[str, Any]
@@ -201,6 +197,13 @@ class TaskResults(ABC, Generic[SampleT]):
             if row is None:
                 return
             yield row
+
+
+def probability_of_error(row: Prediction) -> float | None:
+    """Return the probability of a wrong prediction; ``None`` if it is right."""
+    if row.get("correct", True):
+        return None
+    return float(row.get("probability") or 0.0)
 
 
 def text_columns(sample: Sample) -> dict[str, Any]:

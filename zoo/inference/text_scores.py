@@ -9,9 +9,9 @@ from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import EncodedExample
 from zoo.inference.text_results import (
-    ClassResults,
-    NumberResults,
-    SeveralClassesResults,
+    CLASS_RESULTS,
+    LABEL_SET_RESULTS,
+    NUMBER_RESULTS,
     TextResults,
 )
 from zoo.inference.windowed import WindowedTask
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 # Problem type of a head -> what its logits mean.
 RESULTS: Mapping[Problem, TextResults] = {
-    "single_label_classification": ClassResults(),
-    "regression": NumberResults(),
-    "multi_label_classification": SeveralClassesResults(),
+    "single_label_classification": CLASS_RESULTS,
+    "regression": NUMBER_RESULTS,
+    "multi_label_classification": LABEL_SET_RESULTS,
 }
 
 
@@ -119,4 +119,4 @@ class TextScores(WindowedTask):
     def result(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
         """Return the result of a text from its logits, (labels,)."""
         results = self.results or RESULTS[self.checkpoint.config.problem_type]
-        return results.result(self.checkpoint, logits)
+        return results.prediction.result(self.checkpoint, logits)

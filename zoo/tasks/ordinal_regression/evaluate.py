@@ -6,7 +6,7 @@ from zoo.evaluation.labelled_texts import TextEvaluation
 from zoo.inference.text_results import TextResults
 from zoo.inference.text_scores import TextScores
 from zoo.tasks.ordinal_regression.predict import Ordinal
-from zoo.tasks.ordinal_regression.results import OrdinalResults
+from zoo.tasks.ordinal_regression.results import ORDINAL_RESULTS
 
 
 class OrdinalRegressionEvaluation(TextEvaluation):
@@ -14,5 +14,5 @@ class OrdinalRegressionEvaluation(TextEvaluation):
 
     name: ClassVar[str] = "ordinal-regression"
     suitable: ClassVar[str] = "text-classification"
-    results: ClassVar[TextResults] = OrdinalResults()
+    results: ClassVar[TextResults] = ORDINAL_RESULTS
     scores_type: ClassVar[type[TextScores]] = Ordinal

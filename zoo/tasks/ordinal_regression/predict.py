@@ -4,11 +4,11 @@ from typing import ClassVar
 
 from zoo.inference.text_results import TextResults
 from zoo.inference.text_scores import TextScores
-from zoo.tasks.ordinal_regression.results import OrdinalResults
+from zoo.tasks.ordinal_regression.results import ORDINAL_RESULTS, MedianClass
 
 
 class Ordinal(TextScores):
     """Classification on an ordered scale."""
 
-    results: ClassVar[TextResults | None] = OrdinalResults()
-    output_keys: ClassVar[tuple[str, ...]] = OrdinalResults.output_keys
+    results: ClassVar[TextResults | None] = ORDINAL_RESULTS
+    output_keys: ClassVar[tuple[str, ...]] = MedianClass.output_keys

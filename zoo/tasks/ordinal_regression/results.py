@@ -3,19 +3,27 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.data.readers.labelled import Sample
 from zoo.inference.processing.numbers import softmax
 from zoo.inference.results import Prediction, ResultContext
-from zoo.inference.text_results import ClassResults, TextResults
+from zoo.inference.text_results import (
+    CLASS_DTYPE,
+    ClassLabel,
+    TextMetrics,
+    TextPrediction,
+    TextResults,
+    class_columns,
+    class_values,
+)
+from zoo.metrics import MetricInput
 from zoo.overrides import override
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
     from zoo.checkpoint import Checkpoint
 
 
-class OrdinalResults(ClassResults):
+class MedianClass(TextPrediction):
     """The median of the distribution over the labels, which minimises the expected distance.
 
     A result also has ``rank``, the expected index of the label, from 0.
@@ -35,15 +43,29 @@ class OrdinalResults(ClassResults):
         }
 
     @override
+    def dtype(self, context: ResultContext) -> "DTypeLike":
+        return CLASS_DTYPE
+
+    @override
+    def values(self, context: ResultContext, result: Mapping[str, Any]) -> tuple[Any, ...]:
+        return class_values(context, result)
+
+    @override
     def extra_values(self, context: ResultContext, result: Mapping[str, Any]) -> dict[str, Any]:
         return {"rank": result["rank"]}
 
+
+class OrdinalMetrics(TextMetrics):
+    """Quadratic weighted kappa, mean absolute error in ranks, and accuracy."""
+
+    metric_input: ClassVar[MetricInput | None] = "classes"
+
     @override
-    def metric_names(self, context: ResultContext) -> tuple[str, ...]:
+    def names(self, context: ResultContext) -> tuple[str, ...]:
         return ("quadratic_kappa", "mean_absolute_error", "accuracy")
 
     @override
-    def metrics(
+    def compute(
         self, context: ResultContext, predictions: "Mapping[str, NDArray[Any]]"
     ) -> dict[str, float]:
         from zoo.metrics.ordinal import ordinal_metrics
@@ -51,12 +73,12 @@ class OrdinalResults(ClassResults):
         return ordinal_metrics(predictions["prediction"], predictions["label"])
 
     @override
-    def row(self, context: ResultContext, sample: Sample, values: Mapping[str, Any]) -> Prediction:
-        row = dict(super().row(context, sample, values))
+    def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        columns = class_columns(values)
         if "rank" in values:
-            row["rank"] = values["rank"]
-        row["distance"] = abs(int(values["prediction"]) - int(values["label"]))
-        return row
+            columns["rank"] = values["rank"]
+        columns["distance"] = abs(int(values["prediction"]) - int(values["label"]))
+        return columns
 
     @override
     def mistake(self, row: Prediction) -> float | None:
@@ -65,13 +87,5 @@ class OrdinalResults(ClassResults):
             return None
         return float(row["distance"] + row["probability"])
 
-    @override
-    def warnings(self, context: ResultContext, labels: "NDArray[Any]") -> list[str]:
-        return []
 
-    @override
-    def evaluate(
-        self, context: ResultContext, predictions: "Mapping[str, NDArray[Any]]", seed: int
-    ) -> tuple[dict[str, float], dict[str, Any]]:
-        """Return the metrics and their intervals, without those of classes without an order."""
-        return TextResults.evaluate(self, context, predictions, seed)
+ORDINAL_RESULTS = TextResults(ClassLabel(), MedianClass(), OrdinalMetrics())

@@ -10,7 +10,7 @@ from zoo.finetuning.task import LABELS, FineTuningTask, TaskContext, TaskLoss
 from zoo.finetuning.text_inputs import TextInputs, TextModel, TextOptions
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.overrides import override
-from zoo.tasks.ordinal_regression.results import OrdinalResults
+from zoo.tasks.ordinal_regression.results import ORDINAL_RESULTS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,7 +50,7 @@ ORDINAL_REGRESSION = FineTuningTask(
     data=LabelledTexts(OneClass(in_order=True)),
     inputs=TextInputs(),
     loss=RankedProbability(),
-    results=OrdinalResults(),
+    results=ORDINAL_RESULTS,
     model=TextModel(),
     options_type=TextOptions,
     problem="single_label_classification",

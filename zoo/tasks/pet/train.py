@@ -18,7 +18,7 @@ from zoo.finetuning.labelled_texts import Label, LabelledTexts
 from zoo.finetuning.labels import label_index, match_labels
 from zoo.finetuning.task import LABELS, FineTuningTask, TaskContext, TaskLoss
 from zoo.finetuning.text_inputs import TextInputs, TextModel
-from zoo.inference.text_results import ClassResults
+from zoo.inference.text_results import CLASS_RESULTS
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.overrides import override
 from zoo.tasks.pet.options import PetOptions
@@ -110,7 +110,7 @@ PET = FineTuningTask(
     data=LabelledTexts(SoftLabel()),
     inputs=TextInputs(),
     loss=SoftCrossEntropy(),
-    results=ClassResults(),
+    results=CLASS_RESULTS,
     model=TextModel(),
     options_type=PetOptions,
     problem="single_label_classification",

@@ -27,7 +27,7 @@ from zoo.finetuning.task import (
     model_inputs,
 )
 from zoo.inference.processing.records import TextExample
-from zoo.inference.text_results import ClassResults
+from zoo.inference.text_results import CLASS_RESULTS
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
@@ -377,7 +377,7 @@ PROMPT = FineTuningTask(
     data=LabelledTexts(WordLabel()),
     inputs=PromptInputs(),
     loss=LabelWordCrossEntropy(),
-    results=ClassResults(),
+    results=CLASS_RESULTS,
     model=PromptModel(),
     options_type=PromptOptions,
     defaults={

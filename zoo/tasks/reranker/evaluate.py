@@ -13,7 +13,7 @@ from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.retrieval import RANKED, RANKING_NAMES, ranking_scores
 from zoo.overrides import override
 from zoo.tasks.reranker.data import ListColumns, read_lists, review_list
-from zoo.tasks.reranker.results import RankingResults, ranked_row
+from zoo.tasks.reranker.results import missing_gain, ranked_row
 from zoo.tasks.retrieval.scoring import (
     CLASSIFIER,
     check_prompts,
@@ -91,7 +91,7 @@ class RerankerEvaluation(Evaluation):
     @classmethod
     @override
     def mistake(cls, row: Prediction) -> float | None:
-        return RankingResults().mistake(row)
+        return missing_gain(row)
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:

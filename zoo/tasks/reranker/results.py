@@ -1,6 +1,6 @@
 """Results of rerankers: ranking metrics, and the row of a query."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from zoo.metrics.ranks import correlations
 from zoo.metrics.retrieval import RANKING_NAMES, ranking_scores
 from zoo.overrides import override
 from zoo.tasks.reranker.data import TextList
+from zoo.tasks.reranker.losses import RankingLoss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +26,14 @@ METRICS = ("ndcg_at_10", "mrr_at_10", "map")
 
 
 class RankingResults(TaskResults[TextList]):
-    """NDCG, MRR and MAP of the texts of each query; ``spearman`` is over all pairs."""
+    """NDCG, MRR and MAP of the texts of each query; ``spearman`` is over all pairs.
+
+    Args:
+        loss_of_run: returns the loss of a run, which says what the grades of samples are.
+    """
+
+    def __init__(self, loss_of_run: Callable[[ResultContext], RankingLoss]) -> None:
+        self._loss_of_run = loss_of_run
 
     @override
     def metric_names(self, context: ResultContext) -> tuple[str, ...]:
@@ -58,10 +66,16 @@ class RankingResults(TaskResults[TextList]):
 
     @override
     def mistake(self, row: Prediction) -> float | None:
-        """Return how much of the gain is missing among the first ten texts."""
-        if row["correct"]:
-            return None
-        return 1 - float(row["ndcg_at_10"])
+        return missing_gain(row)
+
+    @override
+    def available_metrics(
+        self, context: ResultContext, samples: Sequence[TextList]
+    ) -> Sequence[str]:
+        loss = self._loss_of_run(context)
+        if any(max(loss.grades(sample)) > 0 for sample in samples):
+            return self.metric_names(context)
+        return ()
 
     @override
     def rows(
@@ -90,6 +104,13 @@ class RankingResults(TaskResults[TextList]):
             first_sample, _ = query_texts[0]
             joined = TextList(query, documents, tuple(grades.tolist()), first_sample.location)
             yield ranked_row(joined, (scores, score_error(scores, context.compute_dtype)))
+
+
+def missing_gain(row: Prediction) -> float | None:
+    """Return how much of the gain is missing among the first ten texts; ``None`` for nothing."""
+    if row["correct"]:
+        return None
+    return 1 - float(row["ndcg_at_10"])
 
 
 def ranked_row(sample: TextList, scored: "tuple[NDArray[np.floating[Any]], float]") -> Prediction:

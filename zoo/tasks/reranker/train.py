@@ -280,19 +280,6 @@ class RerankerLoss(TaskLoss):
         return LossOutput({context.name: total}, predictions=predictions)
 
 
-class RerankerResults(RankingResults):
-    """Ranking metrics of the evaluation data of a run."""
-
-    @override
-    def available_metrics(
-        self, context: ResultContext, samples: Sequence[TextList]
-    ) -> Sequence[str]:
-        loss = ranking_loss(context)
-        if any(max(loss.grades(sample)) > 0 for sample in samples):
-            return self.metric_names(context)
-        return ()
-
-
 def pad_lists(
     scores: "Tensor", labels: "Tensor", lists: "Tensor"
 ) -> "tuple[Tensor, Tensor, Tensor]":
@@ -317,7 +304,7 @@ RERANKER = FineTuningTask(
     data=RankingData(),
     inputs=RankingInputs(),
     loss=RerankerLoss(),
-    results=RerankerResults(),
+    results=RankingResults(ranking_loss),
     model=RankingModel(),
     options_type=RerankerOptions,
     problem="regression",

@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 from zoo.errors import UsageError
 from zoo.evaluation.labelled_texts import TextEvaluation
 from zoo.inference.text_results import (
-    ClassResults,
-    NumberResults,
-    SeveralClassesResults,
+    CLASS_RESULTS,
+    LABEL_SET_RESULTS,
+    NUMBER_RESULTS,
     TextResults,
 )
 
@@ -16,14 +16,14 @@ class TextClassificationEvaluation(TextEvaluation):
     """Accuracy, F1, Matthews correlation and calibration, with the scores of each label."""
 
     name: ClassVar[str] = "text-classification"
-    results: ClassVar[TextResults] = ClassResults()
+    results: ClassVar[TextResults] = CLASS_RESULTS
 
 
 class RegressionEvaluation(TextEvaluation):
     """Pearson's and Spearman's correlations, and the mean squared error."""
 
     name: ClassVar[str] = "regression"
-    results: ClassVar[TextResults] = NumberResults()
+    results: ClassVar[TextResults] = NUMBER_RESULTS
 
 
 class MultiLabelEvaluation(TextEvaluation):
@@ -33,7 +33,7 @@ class MultiLabelEvaluation(TextEvaluation):
     """
 
     name: ClassVar[str] = "multi-label"
-    results: ClassVar[TextResults] = SeveralClassesResults()
+    results: ClassVar[TextResults] = LABEL_SET_RESULTS
 
     def __init__(self, *args: Any, label_separator: str = ",", **options: Any) -> None:
         super().__init__(*args, **options)

@@ -12,7 +12,7 @@ from zoo.finetuning.labelled_texts import LabelledTexts, Number, OneClass, Sever
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import LABELS, FineTuningTask, TaskContext, TaskLoss
 from zoo.finetuning.text_inputs import TextInputs, TextModel, TextOptions
-from zoo.inference.text_results import ClassResults, NumberResults, SeveralClassesResults
+from zoo.inference.text_results import CLASS_RESULTS, LABEL_SET_RESULTS, NUMBER_RESULTS
 from zoo.objectives.base import Batch, LossOutput, Outputs
 from zoo.overrides import override
 
@@ -87,7 +87,7 @@ TEXT_CLASSIFICATION = FineTuningTask(
     data=LabelledTexts(OneClass()),
     inputs=TextInputs(),
     loss=CrossEntropy(),
-    results=ClassResults(),
+    results=CLASS_RESULTS,
     model=TextModel(),
     options_type=TextOptions,
     problem="single_label_classification",
@@ -98,7 +98,7 @@ REGRESSION = FineTuningTask(
     data=LabelledTexts(Number()),
     inputs=TextInputs(),
     loss=SquaredError(),
-    results=NumberResults(),
+    results=NUMBER_RESULTS,
     model=TextModel(),
     options_type=TextOptions,
     problem="regression",
@@ -109,7 +109,7 @@ MULTI_LABEL = FineTuningTask(
     data=LabelledTexts(SeveralClasses()),
     inputs=TextInputs(),
     loss=BinaryCrossEntropy(),
-    results=SeveralClassesResults(),
+    results=LABEL_SET_RESULTS,
     model=TextModel(),
     options_type=TextOptions,
     problem="multi_label_classification",

@@ -13,14 +13,19 @@ from zoo.finetuning.labelled_texts import LabelledTexts, Number
 from zoo.finetuning.task import LABELS, FineTuningTask, TaskContext, TaskLoss
 from zoo.finetuning.text_inputs import TextInputs, TextModel, TextOptions
 from zoo.inference.results import ResultContext
-from zoo.inference.text_results import NumberResults, TextResults
+from zoo.inference.text_results import (
+    NumberLabel,
+    NumberMetrics,
+    TextPrediction,
+    TextResults,
+)
 from zoo.inference.text_scores import TextScores
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.overrides import override
 from zoo.training.config.finetune import TableConfig
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
     from torch import Tensor
 
     from zoo.checkpoint import Checkpoint
@@ -55,7 +60,7 @@ class PoissonLoss(TaskLoss):
         )
 
 
-class CountResults(NumberResults):
+class ExpectedCount(TextPrediction):
     """Results have the key ``count``, the expected count."""
 
     output_keys: ClassVar[tuple[str, ...]] = ("count",)
@@ -65,19 +70,22 @@ class CountResults(NumberResults):
         return {"count": math.exp(logits[0])}
 
     @override
-    def output_values(self, context: ResultContext, result: Mapping[str, Any]) -> tuple[Any, ...]:
-        return (result["count"],)
+    def dtype(self, context: ResultContext) -> "DTypeLike":
+        return [("prediction", "f8")]
 
     @override
-    def default_metric(self, context: ResultContext) -> str:
-        return "spearman"
+    def values(self, context: ResultContext, result: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (result["count"],)
+
+
+COUNT_RESULTS = TextResults(NumberLabel(), ExpectedCount(), NumberMetrics(best="spearman"))
 
 
 class CountScores(TextScores):
     """The expected count of each text."""
 
-    results: ClassVar[TextResults | None] = CountResults()
-    output_keys: ClassVar[tuple[str, ...]] = CountResults.output_keys
+    results: ClassVar[TextResults | None] = COUNT_RESULTS
+    output_keys: ClassVar[tuple[str, ...]] = ExpectedCount.output_keys
 
 
 class CountEvaluation(TextEvaluation):
@@ -85,7 +93,7 @@ class CountEvaluation(TextEvaluation):
 
     name: ClassVar[str] = "count-regression"
     suitable: ClassVar[str] = "regression"
-    results: ClassVar[TextResults] = CountResults()
+    results: ClassVar[TextResults] = COUNT_RESULTS
     scores_type: ClassVar[type[TextScores]] = CountScores
 
 
@@ -95,7 +103,7 @@ COUNT_REGRESSION = FineTuningTask(
     data=LabelledTexts(Count()),
     inputs=TextInputs(),
     loss=PoissonLoss(),
-    results=CountResults(),
+    results=COUNT_RESULTS,
     model=TextModel(),
     options_type=TextOptions,
     problem="regression",

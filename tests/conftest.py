@@ -1,9 +1,11 @@
 """Fixtures of all tests: an isolated home, and a Hub on loopback."""
 
 import gc
+import itertools
 import logging
 import operator
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -192,6 +194,28 @@ def isolated_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 def restore_handlers() -> None:
     for number, handler in HANDLERS.items():
         signal.signal(number, handler)
+
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def folder_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the directories of all tests of this process."""
+    return tmp_path_factory.mktemp("t", numbered=False)
+
+
+@pytest.fixture
+def tmp_path(folder_of_tests: Path, request: pytest.FixtureRequest) -> Path:
+    """A new directory for a test.
+
+    The fixture of pytest reads the names of the directories of all former tests for the next free
+    number. With some thousand tests, this takes longer than most tests.
+    """
+    name = re.sub(r"\W", "_", request.node.name)[:24]
+    folder = folder_of_tests / f"{name}{next(NUMBERS)}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -2,22 +2,25 @@
 
 It parses the source of 500 functions of onnxscript and collects all decompositions for each graph,
 which takes a third of the time of a small one. And many tests export the same small model: its
-trace is kept in this process.
+trace is kept in the directory of the session, for all processes.
 """
 
 import hashlib
 import inspect
 import io
-import marshal
 import pickle
 import sys
 import types
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+from tests.once import written_once
 
 EXPORTER = "torch.onnx._internal.exporter._core"
 WRITER = "zoo.exporting.graph.write"
+GRAPH = "graph.onnx"
 LARGE = 2_000_000  # parameters
 
 
@@ -52,27 +55,29 @@ def fill_tables(opset: int) -> None:
     decompositions.create_onnx_friendly_decomposition_table(operators)
 
 
-_programs: dict[bytes, Any] = {}
-
-
 def keep_traces() -> None:
-    """Let exports of this process trace each model once."""
+    """Let exports of this process and its forks use the traces of the session."""
     writer: Any = sys.modules[WRITER]
     writer.trace = trace_once
 
 
 def trace_once(model: Any, example: Any, spec: Any, opset: int, *, optimize: bool = True) -> Any:
-    """Return a copy of what ``zoo.exporting.graph.trace`` returns, traced by the first call."""
-    from zoo.exporting.graph.trace import trace
+    """Return what ``zoo.exporting.graph.trace`` returns, traced by the first test that needs it."""
+    import onnx_ir as ir
+    import torch
+
+    from zoo.exporting.graph.trace import trace as zoo_trace
 
     key = fingerprint(model, (_shapes(example), spec, opset, optimize))
     if key is None:
-        return trace(model, example, spec, opset, optimize=optimize)
-    if key not in _programs:
-        _programs[key] = trace(model, example, spec, opset, optimize=optimize)
-    kept = _programs[key]
-    # the passes that follow change the graph, and no tensor
-    return type(kept)(kept.model.clone(), None)
+        return zoo_trace(model, example, spec, opset, optimize=optimize)
+
+    def write(folder: Path) -> None:
+        program = zoo_trace(model, example, spec, opset, optimize=optimize)
+        ir.save(program.model, folder / GRAPH)
+
+    graph = ir.load(written_once(f"trace-{key}", write) / GRAPH)
+    return torch.onnx.ONNXProgram(graph, None)
 
 
 def _shapes(example: Any) -> Any:
@@ -86,8 +91,8 @@ def _shapes(example: Any) -> Any:
     return {name: _shapes(part) for name, part in example.items()}
 
 
-def fingerprint(model: Any, settings: Any) -> bytes | None:
-    """Return a digest of a module's tensors, attributes and code.
+def fingerprint(model: Any, settings: Any) -> str | None:
+    """Return a digest of a module's tensors, attributes and code, equal in all processes.
 
     It is ``None`` for large models, and where an attribute is a function without a name.
     """
@@ -109,10 +114,10 @@ def fingerprint(model: Any, settings: Any) -> bytes | None:
         Pickler(stream).dump((model, settings, sorted(_functions(model))))
     except (pickle.PicklingError, AttributeError, LookupError, TypeError):
         return None
-    return hashlib.blake2b(stream.getvalue()).digest()
+    return hashlib.blake2b(stream.getvalue(), digest_size=20).hexdigest()
 
 
-def _functions(model: Any) -> Iterator[tuple[str, str, bytes]]:
+def _functions(model: Any) -> Iterator[tuple[str, str, str]]:
     """Yield the functions that a module's classes have and read, which a test may replace.
 
     Raises:
@@ -129,5 +134,20 @@ def _functions(model: Any) -> Iterator[tuple[str, str, bytes]]:
                 function = inspect.unwrap(value)
                 if "<locals>" in function.__qualname__:
                     raise LookupError(function.__qualname__)
-                code = marshal.dumps(function.__code__, 2)  # later formats count references
-                yield f"{kind.__module__}.{owner.__name__}", name, code
+                yield f"{kind.__module__}.{owner.__name__}", name, _digest(function.__code__)
+
+
+@cache
+def _digest(code: types.CodeType) -> str:
+    """Return a digest of the code of a function."""
+    digest = hashlib.blake2b(code.co_code)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            described = _digest(constant)
+        elif isinstance(constant, frozenset):  # its order differs between processes
+            described = repr(sorted(map(repr, constant)))
+        else:
+            described = repr(constant)
+        digest.update(described.encode())
+    digest.update(repr(code.co_names).encode())
+    return digest.hexdigest()

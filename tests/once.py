@@ -13,19 +13,20 @@ import pytest
 
 from zoo.io.locks import file_lock
 
-_session: list[Path] = []  # the directory of the session
+FOLDER = "ZOO_TESTS_FOLDER"  # variable with the directory of the session, which forks inherit
 
 
 def share_directory(factory: pytest.TempPathFactory) -> None:
     """Set the directory of the session, the same in all workers."""
     base = factory.getbasetemp()
-    _session[:] = [(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "once"]
-    _session[0].mkdir(exist_ok=True)
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "once"
+    folder.mkdir(exist_ok=True)
+    os.environ[FOLDER] = str(folder)
 
 
 def shared(name: str) -> Path:
     """Return a directory for all tests, which may be empty."""
-    path = _session[0] / name
+    path = Path(os.environ[FOLDER], name)
     path.mkdir(exist_ok=True)
     return path
 
@@ -37,9 +38,10 @@ def written_once(name: str, write: Callable[[Path], object]) -> Path:
         name: name of the directory.
         write: function that writes into it; it is called with the path of the empty directory.
     """
-    target = _session[0] / name
-    complete = _session[0] / f"{name}.complete"
-    with file_lock(_session[0] / f"{name}.lock"):
+    session = Path(os.environ[FOLDER])
+    target = session / name
+    complete = session / f"{name}.complete"
+    with file_lock(session / f"{name}.lock"):
         if not complete.exists():
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir()

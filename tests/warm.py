@@ -28,7 +28,7 @@ from typing import IO, Any
 
 import zoo as program
 from tests.conftest import reload_hub_settings
-from tests.exporter import fill_tables
+from tests.exporter import fill_tables, keep_traces
 
 ZOO = "zoo.cli"
 READY = "ready\n"
@@ -197,6 +197,7 @@ def _import_all() -> None:
     importlib.import_module(CONVERSION_MAPPING).get_checkpoint_conversion_mapping("bert")
     with importlib.import_module("zoo.exporting.graph.trace").silence():
         fill_tables(importlib.import_module("zoo.exporting.graph.opsets").DEFAULT_OPSET)
+    keep_traces()
 
 
 def _use_huge_pages() -> None:

@@ -1,6 +1,7 @@
 """The engine: one batch for several requests, in turn, and each request with its own errors."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ import pytest
 import torch
 
 from tests.inference.conftest import Small, hub_checkpoint, small
-from zoo.api import Model
+from zoo.api import Model, load
 from zoo.errors import NonFiniteError, UsageError
 from zoo.inference.embed import Embed
-from zoo.inference.processing.records import as_records
+from zoo.inference.generation.task import GenerationTask
+from zoo.inference.processing.records import TextExample, as_records
+from zoo.serving import engine as engine_module
 from zoo.serving.engine import Engine
 from zoo.serving.errors import TooLarge
+from zoo.serving.fair_queue import Job
 from zoo.serving.models import ServedModel
 
 __all__ = ["hub_checkpoint", "small"]
@@ -192,3 +196,112 @@ def test_the_log_has_no_text(served: ServedModel, tmp_path: Path) -> None:
 
     secret = "a text that nobody may see"
     assert secret not in request_error(ValueError(secret)).message
+
+
+def test_a_failing_stream_checks_the_model(models: Path) -> None:
+    model = load(models / "decoder", backend="cpu")
+    served = ServedModel("decoder", model)
+    session: Any = model.session
+    parameters = dict(session.model.named_parameters())
+    record = TextExample("The cat", location="text 1")
+
+    async def generate(engine: Engine) -> str:
+        task = served.task("generate", max_new_tokens=4)
+        assert isinstance(task, GenerationTask)
+        text = ""
+        async for piece in engine.stream(served, task, record, 0):
+            if isinstance(piece, str):
+                text += piece
+        return text
+
+    async def work(engine: Engine) -> None:
+        # Nothing was computed before, so that a simple text decides.
+        originals = {name: tensor.clone() for name, tensor in parameters.items()}
+        for tensor in parameters.values():
+            tensor.data.fill_(torch.nan)
+        with pytest.raises(NonFiniteError):
+            await generate(engine)
+        assert not served.is_healthy
+        for name, tensor in parameters.items():
+            tensor.data.copy_(originals[name])
+        first = await generate(engine)
+        assert served.is_healthy
+        for tensor in parameters.values():
+            tensor.data.fill_(torch.nan)
+        with pytest.raises(NonFiniteError):
+            await generate(engine)
+        assert not served.is_healthy
+        for name, tensor in parameters.items():
+            tensor.data.copy_(originals[name])
+        assert await generate(engine) == first
+        assert served.is_healthy
+
+    run(work)
+
+
+def test_a_failing_function_checks_the_model(served: ServedModel) -> None:
+    session: Any = served.model.session
+    weights = session.model.get_parameter("embeddings.tokens.weight")
+
+    async def work(engine: Engine) -> None:
+        task = served.task(Embed)
+        records = list(as_records(["a"]))
+        with pytest.raises(UsageError):  # The request is wrong, and the model works.
+            await engine.call(served, task, refuse)
+        assert served.is_healthy
+        weights.data.fill_(torch.nan)
+        with pytest.raises(NonFiniteError):
+            await engine.call(served, task, lambda: list(task.run(records)))
+        assert not served.is_healthy
+
+    def refuse() -> None:
+        raise UsageError("the request is wrong")
+
+    run(work)
+
+
+def test_clients_have_turns_however_many_wait(served: ServedModel) -> None:
+    order: list[str] = []
+
+    async def work(engine: Engine) -> None:
+        async def request(texts: list[str], client: str) -> None:
+            await vectors(engine, served, texts, client)
+            order.append(client)
+
+        greedy = [
+            asyncio.ensure_future(request(["a b c"] * 60, f"greedy {number}"))
+            for number in range(16)
+        ]
+        await asyncio.sleep(0)
+        calls = count_calls(served.model)
+        await request(["b"], "late")
+        # A batch has the texts of about eight clients, so that two or three of them pass.
+        assert len(calls) < 16
+        await asyncio.gather(*greedy)
+
+    run(work, max_batch_tokens=40)
+    assert order[0] == "late"
+
+
+def test_few_texts_are_tokenized_ahead(
+    served: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "TOKENIZED_AHEAD", engine_module._Amount(8, 1 << 16))
+    task = served.task(Embed)
+    jobs: list[Job] = []
+    largest = 0
+
+    async def work(engine: Engine) -> None:
+        nonlocal largest
+        for number in range(12):
+            done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            texts = deque(as_records(["a b c"] * 10))
+            jobs.append(Job(served, task, f"client {number % 3}", True, done, texts))
+        for job in jobs:
+            engine._arrivals.put(job)
+        while not all(job.done.done() for job in jobs):
+            largest = max(largest, sum(len(job.tokenized) for job in jobs))
+            await asyncio.sleep(0)
+
+    run(work, max_batch_tokens=10)
+    assert 0 < largest <= 8 + 3

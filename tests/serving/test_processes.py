@@ -1,16 +1,28 @@
 """Workers and servers that share weights and a port, and that are killed."""
 
+import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import httpx2
+import pytest
 
+from tests.inference.conftest import converted
 from tests.serving.conftest import KEY
-from tests.serving.server import Server, child_processes, wait_until
+from tests.serving.server import (
+    COMMAND,
+    Server,
+    child_processes,
+    wait_until,
+    worker_processes,
+)
 
 TEXTS = {"inputs": "a b"}
 
@@ -26,6 +38,68 @@ def test_a_worker_that_is_killed_is_replaced(models: Path) -> None:
         workers = server.children()
         assert server.stop() == 0
         wait_until(lambda: not any(pid in child_processes(1) for pid in workers))
+
+
+def test_a_server_ends_when_no_process_can_be_started(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    words = [sys.executable, "-m", "tests.serving.failing_workers", str(file)]
+    with (tmp_path / "log").open("w+") as log:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            first, second = worker_processes(process.pid)
+            file.unlink()
+            os.kill(first, signal.SIGKILL)
+            wait_until(lambda: failed_starts(tmp_path / "log") >= 3, 60)
+            # The other process serves, and the first one is tried again and again.
+            assert httpx2.get(url).text == "served"
+            os.kill(second, signal.SIGKILL)
+            assert process.wait(60) == 4
+        finally:
+            process.kill()
+        log.seek(0)
+        lines = log.read().splitlines()
+    assert lines[-1].startswith("error: no process of the server can be started any more; ")
+    pauses = []
+    for line in lines[:-1]:
+        fields = json.loads(line)
+        if fields.get("code") == 4:
+            pauses.append(fields["restart_seconds"])
+    assert pauses[:3] == [1.0, 2.0, 2.0]
+
+
+def failed_starts(log: Path) -> int:
+    """Return how many processes have ended with the exit code 4."""
+    return sum('"code":4' in line for line in log.read_text().splitlines())
+
+
+@pytest.mark.long
+def test_files_of_a_model_that_are_gone_end_the_server(models: Path, tmp_path: Path) -> None:
+    checkpoint = converted(models / "classifier", tmp_path / "model")
+    with Server([checkpoint.path], "--workers", 2) as server:
+        first, second = server.children()
+        shutil.rmtree(checkpoint.path)
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: "cannot load its models" in server.log(), 60)
+        assert server.post("/predict", TEXTS).status == 200
+        os.kill(second, signal.SIGKILL)
+        assert server.process.wait(120) == 2
+        last_line = server.log().splitlines()[-1]
+    assert last_line.startswith("error: no process of the server can be started any more; ")
+
+
+def test_sigterm_ends_processes_that_load_their_models(models: Path) -> None:
+    words = [*COMMAND, str(models / "classifier"), "--workers", "2", "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: len(worker_processes(process.pid)) == 2, 60)
+        workers = worker_processes(process.pid)
+        process.terminate()
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0 and output == b"", errors
+    assert b"Traceback" not in errors
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
 def test_the_workers_share_the_memory_of_the_weights(guarded: Server) -> None:

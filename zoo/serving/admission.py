@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from zoo.serving.errors import Overloaded, TooLarge
 
 LONGEST_RETRY = 60  # seconds
+REQUEST_BYTES = 16 << 10  # that a request takes in addition to its body and its results, about
 
 
 class Admission:
@@ -27,6 +28,8 @@ class Admission:
         """Count a request until it is answered."""
         started = time.monotonic()
         reservation = Reservation(self)
+        reservation.bytes = REQUEST_BYTES
+        self.used_bytes += REQUEST_BYTES
         self.requests += 1
         try:
             yield reservation

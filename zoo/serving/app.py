@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -35,6 +35,7 @@ from zoo.serving.http import (
 from zoo.serving.metrics import CONTENT_TYPE_LATEST, Metrics
 from zoo.serving.models import ModelSettings, ModelTable
 from zoo.serving.openapi import describe, page
+from zoo.serving.protocol import ABORT
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -72,16 +73,8 @@ class ServerSettings(msgspec.Struct, kw_only=True):
     metrics_folder: str | None = None
 
 
-def create_app(
-    settings: ServerSettings, models: ModelTable, on_start: Callable[[], None] | None = None
-) -> Starlette:
-    """Return the application.
-
-    Args:
-        settings: what is served.
-        models: the models.
-        on_start: called when requests are answered.
-    """
+def create_app(settings: ServerSettings, models: ModelTable) -> Starlette:
+    """Return the application of models."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -94,8 +87,6 @@ def create_app(
             metrics=Metrics(settings.metrics_folder),
             limits=settings.limits,
         )
-        if on_start is not None:
-            on_start()
         yield
         await engine.close()
 
@@ -108,11 +99,13 @@ def create_app(
         Route("/openapi.json", gate.guard(_openapi), methods=["GET"]),
         Route("/docs", gate.guard(_docs), methods=["GET"]),
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes,
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, Exception: _unexpected_error},
     )
+    app.router.redirect_slashes = False  # A redirect would name the host of the request.
+    return app
 
 
 class _Gate:
@@ -174,8 +167,9 @@ class _Handler:
                 if response is not None:
                     status = response.status_code
                     await response(scope, receive, _limited(send, service.limits.send_seconds))
-        except TimeoutError:  # the client does not read
+        except TimeoutError:  # The client does not read.
             status = CLIENT_CLOSED
+            scope[ABORT]()
         finally:
             _set_gauges(service)
             self._record(service, exchange, status, time.monotonic() - started)
@@ -186,7 +180,7 @@ class _Handler:
             self.gate.check(request)
             body = await self._body(request, exchange)
             answer = await _unless_disconnected(request, self.endpoint.answer(exchange, body))
-        except _Disconnected:
+        except (_Disconnected, ClientDisconnect):
             return None
         except Exception as error:
             refusal = request_error(error)
@@ -198,7 +192,11 @@ class _Handler:
             return Response(answer, media_type="application/json")
         if isinstance(answer, AsyncIterator):
             events = _with_errors(answer, self.endpoint.interface)
-            return StreamingResponse(events, media_type="text/event-stream")
+            headers = {"Cache-Control": "no-cache"}
+            if request.scope["http_version"] == "1.0":
+                # It has no chunks: the end of the connection is the end of the stream.
+                headers |= {"Connection": "close", "Transfer-Encoding": "identity"}
+            return StreamingResponse(events, headers=headers, media_type="text/event-stream")
         return Response(msgspec.json.encode(answer), media_type="application/json")
 
     async def _body(self, request: Request, exchange: Exchange) -> Any:
@@ -331,7 +329,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     refusal: RequestError = NotFound("there is no such path; see /docs")
     if error.status_code == 405:
         refusal = MethodNotAllowed("the path has another method; see /docs")
-    return _error_response(refusal, _interface(request.url.path))
+    response = _error_response(refusal, _interface(request.url.path))
+    response.headers.update(error.headers or {})  # Allow, the methods that the path has.
+    return response
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@ number of tokens; a long request is therefore split, and a short one waits for o
 """
 
 import asyncio
+import functools
 import logging
 import queue
 import threading
@@ -15,31 +16,32 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from zoo.errors import UsageError, ZooError
+from zoo.inference.generation.task import GenerationTask
 from zoo.inference.processing.batching import plan_batches
+from zoo.inference.processing.records import TextExample
 from zoo.inference.task import BatchTask
 from zoo.serving.errors import TooLarge, Unavailable
 from zoo.serving.fair_queue import FairQueue, Job, RowResult
 
 if TYPE_CHECKING:
     from zoo.inference.generation.task import GenerationEnd
-    from zoo.inference.processing.records import TextExample
     from zoo.inference.task import EncodedExample, Task
     from zoo.serving.models import ServedModel
 
 LOG = logging.getLogger("zoo.serving")
 Value = TypeVar("Value")
 
-# Texts and characters that are tokenized together; a single text may be longer.
-TOKENIZED_TEXTS = 256
-TOKENIZED_CHARACTERS = 1 << 16
 ACTIVE_STREAMS = 8  # Streams that generate text at the same time; the others wait.
 PIECES_AHEAD = 64  # Largest number of pieces that a client has not read.
+SIMPLE_TEXT = TextExample("a", location="a simple text")
 
 
 @dataclass(eq=False)
 class Call:
-    """A function that the engine runs by itself, not in a batch."""
+    """A function of a task that the engine runs by itself, not in a batch."""
 
+    model: "ServedModel"
+    task: "Task"
     function: Callable[[], Any]
     done: "asyncio.Future[Any]"
     is_cancelled: bool = False
@@ -61,10 +63,39 @@ class StreamEnd(NamedTuple):
 class Stream:
     """Text that is generated piece by piece, in turn with batches and other streams."""
 
+    model: "ServedModel"
+    task: GenerationTask
+    record: TextExample
     pieces: "Generator[str, None, GenerationEnd]"
     # Pieces that the client has not read, and last the end or an error.
     unread: "asyncio.Queue[str | Exception | StreamEnd]"
     is_cancelled: bool = False
+
+
+@dataclass
+class _Amount:
+    """An amount of text."""
+
+    texts: int = 0
+    characters: int = 0
+
+    def add(self, record: TextExample) -> None:
+        """Add a text, or a pair of texts."""
+        self.texts += 1
+        self.characters += len(record.text) + len(record.pair or "")
+
+    def reaches(self, limit: "_Amount") -> bool:
+        """Return whether the amount is as large as another in a respect."""
+        return self.texts >= limit.texts or self.characters >= limit.characters
+
+
+# What is tokenized ahead; a single text may be longer. Tokens take more memory than their text, so
+# that those of all requests that wait would be too many.
+TOKENIZED_AHEAD = _Amount(256, 1 << 16)
+
+
+class _Wake:
+    """Makes the thread look at its streams again."""
 
 
 @dataclass
@@ -84,7 +115,7 @@ class Engine:
 
     def __init__(self, max_batch_tokens: int) -> None:
         self.max_batch_tokens = max_batch_tokens
-        self._arrivals: queue.SimpleQueue[Job | Call | Stream | None] = queue.SimpleQueue()
+        self._arrivals: queue.SimpleQueue[Job | Call | Stream | _Wake | None] = queue.SimpleQueue()
         self._queue = FairQueue()
         self._calls: deque[Call] = deque()
         self._streams: deque[Stream] = deque()
@@ -136,11 +167,13 @@ class Engine:
         finally:
             job.is_cancelled = True
 
-    async def call(self, function: Callable[[], Value]) -> Value:
-        """Return what a function returns that the engine calls between two batches."""
+    async def call(
+        self, model: "ServedModel", task: "Task", function: Callable[[], Value]
+    ) -> Value:
+        """Return what a function of a task returns that the engine calls between two batches."""
         self._require_thread()
         done = asyncio.get_running_loop().create_future()
-        call = Call(function, done)
+        call = Call(model, task, function, done)
         self._arrivals.put(call)
         try:
             value: Value = await done
@@ -149,11 +182,11 @@ class Engine:
             call.is_cancelled = True
 
     async def stream(
-        self, pieces: "Generator[str, None, GenerationEnd]"
+        self, model: "ServedModel", task: GenerationTask, record: TextExample, row: int
     ) -> AsyncIterator[str | StreamEnd]:
-        """Yield pieces of text as they are generated, and the end."""
+        """Yield pieces of the continuation of a text as they are generated, and the end."""
         self._require_thread()
-        stream = Stream(pieces, asyncio.Queue())
+        stream = Stream(model, task, record, task.stream_text(record, row), asyncio.Queue())
         self._arrivals.put(stream)
         try:
             while True:
@@ -175,7 +208,7 @@ class Engine:
 
     def _wake(self) -> None:
         """Make the thread look at its streams again."""
-        self._arrivals.put(Call(int, asyncio.get_running_loop().create_future(), is_cancelled=True))
+        self._arrivals.put(_Wake())
 
     # Called by the thread
 
@@ -212,7 +245,7 @@ class Engine:
                 self._queue.add(arrival)
             elif isinstance(arrival, Stream):
                 self._streams.append(arrival)
-            else:
+            elif isinstance(arrival, Call):
                 self._calls.append(arrival)
 
     def _run_calls(self, finished: _Finished) -> None:
@@ -223,7 +256,7 @@ class Engine:
             try:
                 finished.results.append((call.done, call.function()))
             except Exception as error:
-                _log_failure(error)
+                self._judge(call.model, call.task, error)
                 finished.errors.append((call.done, error))
             return  # one a turn, so that batches take turns with them
 
@@ -235,6 +268,7 @@ class Engine:
         batch = _take(turns, self.max_batch_tokens)
         if not batch:
             return
+        self._queue.end_turn(dict.fromkeys(job.client for job, _ in batch))
         for group in _group_by_length(batch):
             self._run_group(group)
 
@@ -304,7 +338,7 @@ class Engine:
             if len(rows) == 1:
                 return [(first_job, self._judge(model, task, error))]
             return [(job, self._compute_alone(job, items)) for job, items in rows.items()]
-        model.set_success(task, batch[0][1])
+        model.set_success(functools.partial(_compute, task, batch[0][1]))
         outcomes: dict[Job, list[RowResult]] = {job: [] for job in rows}
         for (job, _), result in zip(batch, results, strict=True):
             outcomes[job].append(result)
@@ -318,14 +352,14 @@ class Engine:
             results = _run_rows(job.task, items)
         except Exception as error:
             return self._judge(job.model, job.task, error)
-        job.model.set_success(job.task, items[0])
+        job.model.set_success(functools.partial(_compute, job.task, items[0]))
         return results
 
     def _judge(self, model: "ServedModel", task: "Task", error: Exception) -> Exception:
         """Log a failure of a request, and find out whether the model still works."""
         _log_failure(error)
         if not isinstance(error, UsageError):
-            model.check_health(task)
+            model.check_health(functools.partial(_compute_simple, task))
         return error
 
     def _fail(self, job: Job, error: Exception, finished: _Finished) -> None:
@@ -337,11 +371,24 @@ class Engine:
         for stream in list(self._streams)[:ACTIVE_STREAMS]:
             if not stream.is_cancelled and stream.unread.qsize() >= PIECES_AHEAD:
                 continue
-            piece = _next_piece(stream)
+            piece = self._next_piece(stream)
             if not isinstance(piece, str):
                 stream.pieces.close()
                 self._streams.remove(stream)
             self._call_soon(stream.unread.put_nowait, piece)
+
+    def _next_piece(self, stream: Stream) -> str | Exception | StreamEnd:
+        """Return the next piece of a stream, its end, or what it has failed with."""
+        if stream.is_cancelled:
+            return StreamEnd("cancelled")
+        try:
+            piece = next(stream.pieces)
+        except StopIteration as end:
+            return StreamEnd(*end.value)
+        except Exception as error:
+            return self._judge(stream.model, stream.task, error)
+        stream.model.set_success(functools.partial(_generate, stream.task, stream.record))
+        return piece
 
     def _deliver(self, finished: _Finished) -> None:
         if finished.results or finished.errors:
@@ -365,22 +412,36 @@ class Engine:
 
 
 def _portions(turns: Sequence["deque[Job]"]) -> "list[tuple[Job, list[TextExample]]]":
-    """Return the next texts of jobs that have none that are tokenized, and remove them there."""
+    """Return the next texts of jobs that have none that are tokenized, and remove them there.
+
+    Each client has an equal share of what is tokenized ahead.
+    """
     portions: list[tuple[Job, list[TextExample]]] = []
-    texts = 0
-    characters = 0
+    share = _Amount(
+        max(TOKENIZED_AHEAD.texts // len(turns), 1), TOKENIZED_AHEAD.characters // len(turns)
+    )
+    total = _Amount()
     for jobs in turns:
+        amount = _Amount()
+        for job in jobs:
+            for item in job.tokenized:
+                amount.add(item.record)
         for job in jobs:
             portion: list[TextExample] = []
             while job.untokenized and not job.tokenized:
-                if texts >= TOKENIZED_TEXTS or characters >= TOKENIZED_CHARACTERS:
+                # The job whose turn it is has a text in any case.
+                is_next = job is jobs[0] and not portion
+                if amount.reaches(share) and not is_next:
                     break
                 record = job.untokenized.popleft()
                 portion.append(record)
-                texts += 1
-                characters += len(record.text) + len(record.pair or "")
+                amount.add(record)
             if portion:
                 portions.append((job, portion))
+        total.texts += amount.texts
+        total.characters += amount.characters
+        if total.reaches(TOKENIZED_AHEAD):
+            break
     return portions
 
 
@@ -390,19 +451,6 @@ def too_long(item: "EncodedExample", truncated: int, task: "Task") -> TooLarge:
         f"{item.record.location} is {truncated:,} tokens longer than the {task.max_tokens:,} that "
         'the model reads; shorten it, or add "truncate": true'
     )
-
-
-def _next_piece(stream: Stream) -> str | Exception | StreamEnd:
-    """Return the next piece of a stream, its end, or what it has failed with."""
-    if stream.is_cancelled:
-        return StreamEnd("cancelled")
-    try:
-        return next(stream.pieces)
-    except StopIteration as end:
-        return StreamEnd(*end.value)
-    except Exception as error:
-        _log_failure(error)
-        return error
 
 
 def _can_step(stream: Stream) -> bool:
@@ -448,6 +496,34 @@ def _cost(task: "Task", item: "EncodedExample") -> int:
     if isinstance(task, BatchTask):
         return sum(task.cost(row) for row in task.split(item))
     return len(item.encoded.ids)
+
+
+def _compute(task: "Task", item: "EncodedExample") -> None:
+    """Compute a text whose result nobody needs; raises what the model fails with."""
+    if isinstance(task, GenerationTask):
+        _generate(task, item.record)
+    else:
+        list(task.run_chunk([item]))
+
+
+def _compute_simple(task: "Task") -> None:
+    """Compute a text that every model can compute."""
+    if isinstance(task, GenerationTask):
+        _generate(task, SIMPLE_TEXT)
+        return
+    task.validate(SIMPLE_TEXT)
+    (item,) = task.tokenize([SIMPLE_TEXT], 0)
+    task.check(item)
+    _compute(task, item)
+
+
+def _generate(task: GenerationTask, record: TextExample) -> None:
+    """Generate the first piece of a text."""
+    pieces = task.stream_text(record)
+    try:
+        next(pieces, None)
+    finally:
+        pieces.close()
 
 
 def _run_rows(task: "Task", items: "Sequence[EncodedExample]") -> list[RowResult]:

@@ -1,6 +1,6 @@
 """A request while it is answered: what endpoints need of the server."""
 
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,7 +10,7 @@ from zoo.inference.processing.records import TextExample, validate_text
 from zoo.serving.errors import InvalidRequest, TooLarge
 
 if TYPE_CHECKING:
-    from zoo.inference.generation.task import GenerationEnd
+    from zoo.inference.generation.task import GenerationTask
     from zoo.inference.task import Task
     from zoo.serving.admission import Admission, Reservation
     from zoo.serving.engine import Engine, StreamEnd
@@ -145,15 +145,17 @@ class Exchange:
         self.tokens += self.service.metrics.count_texts(model.name, results)
         return results
 
-    async def call(self, function: Callable[[], Value]) -> Value:
-        """Return what a function returns that needs the model for itself."""
-        return await self.service.engine.call(function)
+    async def call(
+        self, model: "ServedModel", task: "Task", function: Callable[[], Value]
+    ) -> Value:
+        """Return what a function of a task returns that needs the model for itself."""
+        return await self.service.engine.call(model, task, function)
 
     def stream(
-        self, pieces: "Generator[str, None, GenerationEnd]"
+        self, model: "ServedModel", task: "GenerationTask", record: TextExample, row: int
     ) -> "AsyncIterator[str | StreamEnd]":
         """Yield pieces of generated text, and the end."""
-        return self.service.engine.stream(pieces)
+        return self.service.engine.stream(model, task, record, row)
 
 
 def as_texts(value: Any, parameter: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Waiting requests, served in turn."""
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -91,23 +91,24 @@ class FairQueue:
         self._clients.setdefault(job.client, deque()).append(job)
 
     def next_turns(self) -> list[deque[Job]]:
-        """Return the jobs of the task whose turn it is: those of each client, the next one first.
-
-        The next call begins with the next client.
-        """
+        """Return the jobs of the task whose turn it is, by client; the next one is the first."""
         self._remove_idle_jobs()
         if not self._clients:
             return []
-        first_client, first_jobs = next(iter(self._clients.items()))
+        first_jobs = next(iter(self._clients.values()))
         first_job = first_jobs[0]
         turns = []
         for jobs in self._clients.values():
             same_task = deque(job for job in jobs if job.task is first_job.task)
             if same_task:
                 turns.append(same_task)
-        self._clients.move_to_end(first_client)
         first_jobs.rotate(-1)
         return turns
+
+    def end_turn(self, clients: Iterable[str]) -> None:
+        """Let clients wait until the others have had their turn."""
+        for client in clients:
+            self._clients.move_to_end(client)
 
     def clear(self) -> Iterator[Job]:
         """Remove and yield all jobs."""

@@ -2,16 +2,17 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zoo.api import Model, load
+from zoo.errors import UsageError
 from zoo.serving.errors import NotFound
 from zoo.tasks import make_task
 
 if TYPE_CHECKING:
-    from zoo.inference.task import EncodedExample, Task
+    from zoo.inference.task import Task
 
 LOG = logging.getLogger("zoo.serving")
 KEPT_TASKS = 64  # of a model: a task for each combination of options of requests
@@ -50,7 +51,7 @@ class ServedModel:
         self.max_seq_len = max_seq_len
         self.is_healthy = True
         self._tasks: OrderedDict[tuple[Any, ...], Task] = OrderedDict()
-        self._success: tuple[Task, EncodedExample] | None = None
+        self._success: Callable[[], object] | None = None
 
     @property
     def checkpoint(self) -> Any:
@@ -86,21 +87,26 @@ class ServedModel:
 
     # Called by the engine
 
-    def set_success(self, task: "Task", item: "EncodedExample") -> None:
-        """Record a text that the model has computed."""
+    def set_success(self, compute_again: Callable[[], object]) -> None:
+        """Record that the model has computed a text; the function computes it again."""
         self.is_healthy = True
-        self._success = (task, item)
+        self._success = compute_again
 
-    def check_health(self, failed_task: "Task") -> None:
-        """Compute a text again that succeeded before, after another has failed."""
-        if self._success is None:
-            return
-        task, item = self._success
+    def check_health(self, compute_simple: Callable[[], object]) -> None:
+        """Find out whether the model still works, after a text has failed.
+
+        Args:
+            compute_simple: computes a simple text, for a model that has not computed any yet.
+        """
+        compute = self._success or compute_simple
         try:
-            list(task.run_chunk([item]))
-        except Exception:
+            compute()
+        except UsageError:  # The simple text is not valid for the task.
+            return
+        except Exception as error:
             self.is_healthy = False
-            LOG.error("the model fails on a text that it has computed before")
+            fields = {"model": self.name, "error": type(error).__name__}
+            LOG.error("the model fails on a text that it has to compute", extra=fields)
 
 
 class ModelTable:

@@ -11,6 +11,9 @@ MAX_REQUEST_HEADER_BYTES = 32 << 10
 HEADER_SECONDS = 10.0
 HEADERS_TOO_LARGE = b"431 Request Header Fields Too Large"
 FREE_DESCRIPTORS = 64  # that connections leave to files
+MAX_CONNECTIONS = 8192  # Each may hold 64 KiB that its client does not read.
+UNREAD_SECONDS = 60.0  # in which a client has to read the end of an answer
+ABORT = "zoo.abort"  # Key of the scope: a function that ends the connection at once.
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -59,6 +62,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._unparsed_bytes = 0
         self._reads_headers = True
+        scope: Any = self.scope
+        scope[ABORT] = self.transport.abort
         self._start_timer()
 
     @override
@@ -79,6 +84,13 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if not self.transport.is_closing():
             super().on_message_complete()
+
+    @override
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        if self.transport.get_write_buffer_size():
+            # Closing waits until the client has read everything, which it may never do.
+            self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
     def _start_timer(self) -> None:
         self._stop_timer()
@@ -101,10 +113,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def max_connections() -> int:
-    """Return the number of connections that the limit on open files allows."""
+    """Return the number of connections that memory and the limit on open files allow."""
     try:
         import resource
     except ImportError:  # Windows
         return 512
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(soft_limit - FREE_DESCRIPTORS, 16)
+    return min(max(soft_limit - FREE_DESCRIPTORS, 16), MAX_CONNECTIONS)

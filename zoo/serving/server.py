@@ -10,16 +10,16 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import uvicorn
-from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
-from zoo.errors import UsageError, ZooError
+from zoo.errors import PluginError, SourceError, UsageError, VerificationError, ZooError
 from zoo.io.cores import usable_cores
 from zoo.overrides import override
 from zoo.serving.logs import log_as_json
@@ -34,6 +34,9 @@ BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 30
 STOP_SECONDS = 30  # for requests that were begun when the server ends
 START_SECONDS = 600.0  # in which a process has to load its models
+READY_SECONDS = 0.1  # in which a process says whether it is ready
+LONGEST_PAUSE = 60.0  # seconds between two starts of a process
+MAX_FAILED_STARTS = 5  # in a row, of every process, after which the server ends
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -111,9 +114,8 @@ def serve(
         from zoo.serving.models import load_models
 
         models = load_models(settings.models, settings.load_options, settings.max_seq_len)
-        _Server(_config(functools.partial(create_app, settings, models, on_start))).run(
-            [server_socket]
-        )
+        app = functools.partial(create_app, settings, models)
+        _Server(_config(app), on_start).run([server_socket])
         return
     if settings.load_options.get("threads") is None:
         settings.load_options["threads"] = max(1, usable_cores() // workers)
@@ -121,8 +123,8 @@ def serve(
         # prometheus_client reads it when it is imported, which only the new processes do.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         settings.metrics_folder = folder
-        app = functools.partial(_worker_app, settings, log_level)
-        _Workers(_config(app, workers=workers), [server_socket], on_start).run()
+        worker_app = functools.partial(_worker_app, settings, log_level)
+        _Workers(_config(worker_app, workers=workers), [server_socket], on_start).run()
 
 
 def _config(app: object, *, workers: int = 1) -> uvicorn.Config:
@@ -149,12 +151,16 @@ def _worker_app(settings: "ServerSettings", log_level: str) -> "Starlette":
     from zoo.serving.models import load_models
 
     log_as_json(log_level)
+    # Ctrl-C reaches all processes; the one that has started this one ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         models = load_models(settings.models, settings.load_options, settings.max_seq_len)
-    except ZooError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(STARTUP_FAILURE)
+    except Exception as error:
+        exit_code = error.exit_code if isinstance(error, ZooError) else ZooError.exit_code
+        fields = {"error": type(error).__name__, "reason": str(error)}
+        LOG.error("a process cannot load its models", extra=fields)
+        sys.exit(exit_code)
     return create_app(settings, models)
 
 
@@ -167,7 +173,22 @@ def _end_with_parent() -> None:
 
 
 class _Server(uvicorn.Server):
-    """A server for which a signal is the usual end, and not an error of the command."""
+    """A server for which a signal is the usual end, and not an error of the command.
+
+    Args:
+        config: settings of uvicorn.
+        on_start: called when requests are answered.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_start()
 
     @contextlib.contextmanager
     @override
@@ -185,14 +206,65 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-class _Workers(Multiprocess):
-    """Several processes that share a socket; one that ends is replaced.
+class _Worker(Process):
+    """One of several processes.
 
     Args:
         config: settings of uvicorn.
         sockets: the sockets.
-        on_start: called when the first process answers requests.
+        failed_starts: how many of the processes before it ended, one after another, without
+            answering a request.
+
+    Attributes:
+        is_serving: whether it has answered requests.
+        restart_time: when its successor is started, by the monotonic clock; ``None`` while it runs.
     """
+
+    def __init__(
+        self, config: uvicorn.Config, sockets: list[socket.socket], failed_starts: int = 0
+    ) -> None:
+        super().__init__(config, sockets)
+        self.failed_starts = failed_starts
+        self.is_serving = False
+        self.restart_time: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process exists."""
+        return self.process.is_alive()
+
+    def check_ready(self) -> None:
+        """Ask a process that is loading its models whether it answers requests now."""
+        if not self.is_serving and self.is_ready(READY_SECONDS):
+            self.is_serving = True
+            self.failed_starts = 0
+
+    def plan_restart(self) -> None:
+        """Log the end of the process, and plan the start of its successor."""
+        self.join()
+        pause = 0.0
+        if not self.is_serving:
+            pause = min(2.0**self.failed_starts, LONGEST_PAUSE)
+            self.failed_starts += 1
+        self.restart_time = time.monotonic() + pause
+        fields = {"pid": self.pid, "code": self.exitcode, "restart_seconds": pause}
+        LOG.error("a process has ended", extra=fields)
+        _forget_gauges(self.pid)
+
+
+class _Workers(Multiprocess):
+    """Several processes that share a socket; one that ends is replaced.
+
+    A process that cannot be started is started again after pauses that grow, while the others
+    serve. The server ends if there are no others and none could be started several times.
+
+    Args:
+        config: settings of uvicorn.
+        sockets: the sockets.
+        on_start: called when all processes answer requests.
+    """
+
+    processes: list[_Worker]  # type: ignore[assignment]
 
     def __init__(
         self, config: uvicorn.Config, sockets: list[socket.socket], on_start: Callable[[], None]
@@ -202,26 +274,77 @@ class _Workers(Multiprocess):
 
     @override
     def init_processes(self) -> None:
-        super().init_processes()
-        for process in self.processes:
-            if not process.wait_until_ready(START_SECONDS, self.should_exit):
-                for other in self.processes:
-                    other.kill()
-                self.join_all()
-                raise UsageError("a process of the server did not start", "see the error above")
-        self._on_start()
+        for _ in range(self.processes_num):
+            self.processes.append(self._start_worker())
+        limit = time.monotonic() + START_SECONDS
+        while not self.should_exit.wait(READY_SECONDS):
+            self.handle_signals()
+            for worker in self.processes:
+                if not worker.is_running or time.monotonic() > limit:
+                    self._kill_all()
+                    raise _start_error(worker, "a process of the server did not start")
+                worker.check_ready()
+            if all(worker.is_serving for worker in self.processes):
+                self._on_start()
+                return
 
     @override
     def keep_subprocess_alive(self) -> None:
-        for index, process in enumerate(self.processes):
-            if process.process.is_alive() or self.should_exit.is_set():
+        for index, worker in enumerate(self.processes):
+            if self.should_exit.is_set():
+                return
+            if worker.is_running:
+                worker.check_ready()
                 continue
-            process.join()
-            LOG.error("a process has ended", extra={"pid": process.pid, "code": process.exitcode})
-            _forget_gauges(process.pid)
-            new_process = Process(self.config, self.sockets)
-            new_process.start()
-            self.processes[index] = new_process
+            if worker.restart_time is None:
+                worker.plan_restart()
+            assert worker.restart_time is not None, "it was planned"
+            if time.monotonic() >= worker.restart_time:
+                self.processes[index] = self._start_worker(worker.failed_starts)
+        if all(
+            worker.failed_starts >= MAX_FAILED_STARTS and not worker.is_running
+            for worker in self.processes
+        ):
+            worker = self.processes[0]
+            raise _start_error(worker, "no process of the server can be started any more")
+
+    @override
+    def handle_signals(self) -> None:
+        if self._take_stop_signal():
+            self.should_exit.set()
+
+    @override
+    def join_all(self) -> None:
+        for worker in self.processes:
+            while worker.is_running:
+                worker.process.join(READY_SECONDS)
+                if self._take_stop_signal():
+                    # A second signal does not wait for requests that were begun.
+                    self._kill_all()
+
+    def _take_stop_signal(self) -> bool:
+        """Return whether a signal has arrived that ends the server."""
+        has_arrived = any(number in STOP_SIGNALS for number in self.signal_queue)
+        self.signal_queue.clear()
+        return has_arrived
+
+    def _start_worker(self, failed_starts: int = 0) -> _Worker:
+        worker = _Worker(self.config, self.sockets, failed_starts)
+        worker.start()
+        return worker
+
+    def _kill_all(self) -> None:
+        for worker in self.processes:
+            worker.kill()
+            worker.process.join()
+
+
+def _start_error(worker: _Worker, message: str) -> ZooError:
+    """Return the error of a server whose process did not start, with the process's exit code."""
+    for error_class in (UsageError, VerificationError, SourceError, PluginError):
+        if worker.exitcode == error_class.exit_code:
+            return error_class(message, "the log has the reason")
+    return ZooError(message, f"it ended with {worker.exitcode}; the log may have the reason")
 
 
 def _forget_gauges(pid: int | None) -> None:

@@ -231,8 +231,7 @@ async def create_completion(
         require_option(
             len(records) == 1 and count == 1, "a stream has one prompt and n 1", "stream"
         )
-        pieces = task.stream_text(records[0], next(numbers))
-        parts = until_stop(exchange.stream(pieces), stops)
+        parts = until_stop(exchange.stream(model, task, records[0], next(numbers)), stops)
         if request.echo:
             parts = _after(prompts[0], parts)
         include_usage = bool(request.stream_options and request.stream_options.include_usage)

@@ -85,7 +85,7 @@ async def run_task(exchange: Exchange, request: RunRequest) -> bytes:
     task = model.task(name, **arguments)
     if type(task).run_chunks is not Task.run_chunks:
         # Its results depend on all inputs together.
-        results = await exchange.call(lambda: list(task.run(records)))
+        results = await exchange.call(model, task, lambda: list(task.run(records)))
         exchange.texts += len(records)
     else:
         rows = await exchange.run(model, task, records, truncate=request.truncate)

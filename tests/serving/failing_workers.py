@@ -1,0 +1,50 @@
+"""A server of two processes that cannot be started without a file.
+
+python -m tests.serving.failing_workers FILE
+"""
+
+import functools
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from zoo.errors import SourceError, ZooError
+from zoo.serving import server
+from zoo.serving.logs import log_as_json
+
+
+def create(file: Path) -> Starlette:
+    """Return an application; called in each process."""
+    if not file.exists():
+        sys.exit(SourceError.exit_code)
+    return Starlette(routes=[Route("/", answer)])
+
+
+async def answer(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("served")
+
+
+def main() -> None:
+    server.LONGEST_PAUSE = 2.0
+    server.MAX_FAILED_STARTS = 2
+    log_as_json("info")
+    socket = server.listen(server.Address("127.0.0.1", 0))
+    config = server._config(functools.partial(create, Path(sys.argv[1])), workers=2)
+    url = f"http://127.0.0.1:{socket.getsockname()[1]}"
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        try:
+            server._Workers(config, [socket], lambda: print(url, flush=True)).run()
+        except ZooError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -24,7 +24,7 @@ def test_no_option_takes_a_number_that_is_not_finite(text: str) -> None:
     ("arguments", "option"),
     [
         (["run", "features", "a-model", "a", "--layers", "0", "--layers", "1"], "--layers"),
-        (["run", "embed", "m", "--input", "a", "--input=b"], "--input"),
+        (["run", "embed", "m", "--text", "a", "--text=b"], "--text"),
         (["corpus", "build", "a", "--text", "a", "--text", "b"], "--text"),
         (["corpus", "build", "a", "-o", "a", "--output", "b"], "--output"),
         (["corpus", "build", "a", "--lowercase", "--cased"], "--lowercase or --cased"),

@@ -148,6 +148,9 @@ class Examples:
         (folder / "test.csv").write_text("\n".join(["text,label", *REVIEWS[:10]]))
         (folder / "articles.csv").write_text("title\nA cat.\nA kitten.\n")
         (folder / "news.csv").write_text("headline,body\nCats,A cat slept.\nDogs,A dog ran.\n")
+        (folder / "tables").mkdir()
+        for name in ("january", "february"):
+            (folder / "tables" / f"{name}.csv").write_text(f"title\nA cat.\nIt is {name}.\n")
         (folder / "faq.csv").write_text("question,answer\nWho slept?,The cat.\n")
         (folder / "pairs.csv").write_text("\n".join(["question,answer", *PAIRS]))
         (folder / "pairs.tsv").write_text("paradigm\tgood\tbad\norder\tI am here.\tam I here.\n")
@@ -238,7 +241,7 @@ def assert_same_output(expected: str, printed: str) -> None:
 
 def test_examples_are_found() -> None:
     assert len(COMMANDS) > 12 and len(PYTHON) == 3 and len(PASTED_PYTHON) == 3
-    assert len([output for output in COMMANDS.values() if output]) == 6
+    assert len([output for output in COMMANDS.values() if output]) == 8
     assert {"minilm", "minilm-onnx", "runs/books", "corpus"} <= WRITERS.keys()
     assert len(WRITES) == len(WRITERS), "two commands write one directory"
 

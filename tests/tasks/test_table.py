@@ -258,6 +258,25 @@ def test_an_interrupted_output_is_continued_to_the_byte(
     assert sorted(tmp_path.glob("*.part*")) == []
 
 
+def test_the_part_of_vectors_is_a_stream_of_arrow(
+    model: Model, table: Path, tmp_path: Path, often: None
+) -> None:
+    path = tmp_path / "out.parquet"
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 10)
+        with pytest.raises(KeyboardInterrupt):
+            model.run_table("embed", table, path, text="review")
+    record = json.loads(Path(f"{path}.part.json").read_text())
+    content = Path(f"{path}.part").read_bytes()[: record["bytes"]]
+    stream = pyarrow.ipc.open_stream(content).read_all()
+    assert stream.column("vector").type == pyarrow.list_(pyarrow.float32(), 32)
+    vectors = np.array(stream.column("vector").to_pylist(), np.float32)
+    np.testing.assert_array_equal(vectors, model.embed([sentence(k) for k in range(8)]))
+    values = [json.loads(row) for row in stream.column("row").to_pylist()]
+    assert [value["id"] for value in values] == [str(k) for k in range(8)]
+    assert {value["embedding"] for value in values} == {None}
+
+
 @pytest.fixture
 def interrupted(model: Model, table: Path, tmp_path: Path, often: None) -> Path:
     path = tmp_path / "out.csv"
@@ -326,6 +345,11 @@ def test_a_record_that_the_part_does_not_fit_is_refused(
         dtype, size = record["columns"]
         halves = ["<f8", str(int(size) // 2)]
         for columns in (halves, ["O", size], ["x", size], [dtype, "0"], [dtype, "a"], [dtype]):
+            changes.append(({"columns": columns}, "does not have the columns of its record"))
+    if ending == ".parquet":
+        name, size, dimensions = record["columns"]
+        half = [name, str(int(size) // 2), dimensions]
+        for columns in (half, [name, size, "2"], ["json", size, "1"], [name, "a", "1"], []):
             changes.append(({"columns": columns}, "does not have the columns of its record"))
     for change, message in changes:
         edit_record(part, **{**record, **change})

@@ -6,33 +6,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked, require_backend
+from zoo.api.running_files import has_output_folder, run_files
+from zoo.api.task_models import MODEL_OPTIONS, open_model
 from zoo.errors import UsageError
 from zoo.io.paths import as_paths
 from zoo.plugins.tasks import find_tasks, load_part
 
 if TYPE_CHECKING:
+    from zoo.data.many_files import JobResult
     from zoo.inference.task import Task
     from zoo.tasks.table import TaskInput
 
 InputFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
+OutputSuffix = Literal[".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".npy"]
 Text = str | tuple[str, str]
 
 
 @dataclass(frozen=True)
 class TaskResults(Sequence[dict[str, Any]]):
-    """Results of ``zoo.run``, one for each text; or the file that has them.
+    """Results of ``zoo.run``, one for each text; or the file or folder that has them.
 
     Attributes:
         task: verb of the task.
         results: keys and values of each text; empty if they were written to a file.
-        output: the file, or ``None``.
+        output: the file or folder, or ``None``.
         rows: number of results.
+        files: counts of the files of a folder, or ``None``.
     """
 
     task: str
     results: tuple[dict[str, Any], ...]
     output: Path | None
     rows: int
+    files: "JobResult | None" = None
 
     def __len__(self) -> int:
         return len(self.results)
@@ -58,7 +64,10 @@ class TaskResults(Sequence[dict[str, Any]]):
     def to_dict(self) -> dict[str, Any]:
         """Return what ``zoo run --json`` prints."""
         if self.output is not None:
-            return {"task": self.task, "output": str(self.output), "rows": self.rows}
+            value = {"task": self.task, "output": str(self.output), "rows": self.rows}
+            if self.files is not None:
+                value["files"] = self.files.to_dict()
+            return value
         return {"task": self.task, "results": list(self.results)}
 
 
@@ -68,11 +77,13 @@ def run(
     ref: AnyPath,
     texts: str | Iterable[Text] = (),
     *,
-    input: AnyPath | None = None,
+    input: AnyPaths = (),
     format: InputFormat = "auto",
     text: str | None = None,
     pair: str | None = None,
     output: AnyPath | None = None,
+    output_suffix: OutputSuffix | None = None,
+    shard: str | None = None,
     resume: bool = False,
     force: bool = False,
     excel_safe: bool = False,
@@ -97,12 +108,17 @@ def run(
         task: name, verb or synonym of the task, such as ``embed``.
         ref: the model, see ``zoo.load``.
         texts: a text, or several, or pairs of texts.
-        input: file of texts, one a line, JSON lines, CSV, TSV or Parquet, in place of ``texts``.
+        input: file of texts, one a line, JSON lines, CSV, TSV or Parquet, in place of ``texts``;
+            or several, as a folder, a pattern or a list: each becomes a file of ``output``.
         format: format of the file; ``auto`` looks at the ending and the first line.
         text: column, or key, of the text.
         pair: column, or key, of the second text.
         output: file to write: ``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``, or vectors as
-            ``.npy``; by default the results are returned.
+            ``.npy``; by default the results are returned. Of several inputs, a folder.
+        output_suffix: ending of the files of the folder, such as ``.parquet``; by default the one
+            of the input's tables, and ``.jsonl`` for other files.
+        shard: part of the files to compute: ``K/N`` for every N-th file from the K-th on,
+            ``slurm`` for the task of an array, or ``kubernetes/N`` for the pod of an indexed job.
         resume: continue an interrupted output.
         force: replace the output.
         excel_safe: in CSV and TSV, precede by ``'`` what a spreadsheet would compute.
@@ -120,7 +136,8 @@ def run(
         **options: options of the task, with underscores, such as ``top_k``.
 
     Returns:
-        a sequence with the result of each text; or ``output`` and ``rows``.
+        a sequence with the result of each text; or ``output`` and ``rows``, and of several inputs
+        ``files``.
 
     Raises:
         UsageError: the task or an option is unknown, the head does not support it, or the output
@@ -133,11 +150,12 @@ def run(
         {'text': 'A [MASK] sat.', 'masks': [{'position': 2, 'predictions':
         [{'token': 'cat', 'score': 0.41}]}]}
     """
+    from zoo.data.many_files import parse_shard
     from zoo.tasks.table import require_output, run_options, write_results
 
     require_backend(backend)
     target = as_path(output, "output")
-    source = None if input is None else str(as_path(input, "file"))
+    sources = as_paths(input)
     task_options = run_options(task, options)
     task_options |= {
         "max_seq_len": max_seq_len,
@@ -145,6 +163,37 @@ def run(
         "batch_size": batch_size,
     }
     text_list = list_of_texts(task, texts)
+    all_options = {
+        **task_options,
+        "file_format": format,
+        "text": text,
+        "pair": pair,
+        "adapter": as_paths(adapter),
+        "backend": backend,
+        "device": device,
+        "dtype": dtype,
+        "threads": threads,
+        "revision": revision,
+        "offline": offline,
+        "lock": as_path(lock, "file"),
+    }
+    verb = find_tasks(task, "predict")[0].command
+    if has_output_folder(text_list, sources, target, shard=shard, suffix=output_suffix):
+        assert target is not None, "has_output_folder checks it"
+        result = run_files(
+            task,
+            as_reference(ref),
+            sources,
+            target,
+            all_options,
+            shard=parse_shard(shard),
+            suffix=output_suffix,
+            resume=resume,
+            force=force,
+            excel_safe=excel_safe,
+        )
+        return TaskResults(verb, (), target, result.rows, result)
+    source = sources[0] if sources else None
     if target is None:
         for flag, value in (("resume", resume), ("force", force), ("excel-safe", excel_safe)):
             if value:
@@ -153,28 +202,10 @@ def run(
         require_output(
             task, target, resume=resume, force=force, excel_safe=excel_safe, source=source
         )
+    all_options["source"] = source
     runner, task_input = open_task(
-        task,
-        as_reference(ref),
-        text_list,
-        {
-            **task_options,
-            "source": source,
-            "file_format": format,
-            "text": text,
-            "pair": pair,
-            "adapter": as_paths(adapter),
-            "backend": backend,
-            "device": device,
-            "dtype": dtype,
-            "threads": threads,
-            "revision": revision,
-            "offline": offline,
-            "lock": as_path(lock, "file"),
-        },
-        digests=target is not None,
+        task, as_reference(ref), text_list, all_options, digests=target is not None
     )
-    verb = find_tasks(task, "predict")[0].command
     if target is not None:
         rows = write_results(
             runner, task_input, target, resume=resume, force=force, excel_safe=excel_safe
@@ -213,20 +244,11 @@ def open_task(
         options: options of the task, of the model and of the input; they are removed one by one.
         digests: take the digest of the input, which a resumed output compares.
     """
-    from zoo.conversion.cache import resolve_adapted
-    from zoo.exporting.session import open_session
     from zoo.tasks import make_task
     from zoo.tasks.table import open_input
 
-    checkpoint_options = {key: options.pop(key) for key in ("revision", "offline", "lock")}
-    compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
-    adapters = options.pop("adapter")
     columns = {key: options.pop(key) for key in ("source", "file_format", "text", "pair")}
+    model_options = {key: options.pop(key) for key in MODEL_OPTIONS}
     task_input = open_input(name, texts, **columns, options=options, digests=digests)
-    task_class: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
-    checkpoint = resolve_adapted(ref, adapters, **checkpoint_options)
-    task_class.require_head(checkpoint)  # Loading the weights is slow: check this before.
-    task_class.check_options(checkpoint, task_input.options)
-    needs = task_class.needs(checkpoint, task_input.options)
-    session = open_session(checkpoint, **compute, fastest=True, needs=needs)
+    checkpoint, session = open_model(name, ref, model_options, task_input.options)
     return make_task(name, checkpoint, session, **task_input.options), task_input

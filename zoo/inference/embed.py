@@ -316,6 +316,11 @@ class Embed(BatchTask):
             return self.size * self.max_record_tokens(record)
         return self.size
 
+    @property
+    @override
+    def has_vector_columns(self) -> bool:
+        return not self.is_sparse  # Tables have a sparse embedding as words with weights.
+
     @override
     def no_vectors(self) -> "NDArray[Any]":
         import numpy as np

@@ -338,6 +338,11 @@ class Task(ABC):
             self.on_progress(count - self._reported)
             self._reported = count
 
+    @property
+    def has_vector_columns(self) -> bool:
+        """Whether tables have a column of vectors: lists of numbers, or lists of such lists."""
+        return self.vector_key is not None
+
     def no_vectors(self) -> "NDArray[Any]":
         """Return the array of the vectors of no texts, (0, dimensions), if there are vectors."""
         raise NotImplementedError

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from blake3 import blake3
 
+from zoo.data.many_files.plan import FileStamp
 from zoo.errors import UsageError, did_you_mean
 from zoo.inference.processing.inputs import InputFormat, read_records, require_first
 from zoo.io.digests.files import hash_file
 from zoo.io.json import dump_json
+from zoo.io.output.parquet import require_pyarrow
 from zoo.io.output.resumable import check_output, resumable_output
-from zoo.io.output.tables import FORMATS
+from zoo.io.output.tables import FORMATS, PARQUET, require_cells
 from zoo.io.output.vectors import ARRAY
 from zoo.plugins.tasks import find_tasks, load_part
 
@@ -37,6 +39,8 @@ class TaskInput:
     settings: dict[str, Any] | None
     # Reads the texts once more, to count them; ``None`` if they are not one text for one result.
     reread: "Callable[[], Iterator[TextExample]] | None" = None
+    # Of the file, taken before it was read: a file that changes meanwhile is an error.
+    stamp: FileStamp | None = None
 
 
 def run_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,14 +96,18 @@ def open_input(
 
     records = read()
     is_piped = "-" in (source, *texts[:1]) and len(texts) < 2
+    path = None
+    stamp = None
+    if source is not None and not is_piped:
+        path = Path(source)
+        # What is not a regular file, such as a named pipe, has no lasting size.
+        if path.is_file():
+            stamp = FileStamp.read(path)
     if not is_piped:
         records = require_first(records)
     first_records = records
     records, arguments = first_class.from_command(records, arguments)
     reread = read if records is first_records and not is_piped else None
-    path = None
-    if source is not None and not is_piped:
-        path = Path(source)
     settings = None
     if digests and not is_piped:
         all_options = {**options, **arguments}
@@ -118,7 +126,7 @@ def open_input(
             "columns": [text, pair],
             "options": msgspec.to_builtins(set_options, enc_hook=str),
         }
-    return TaskInput(records, arguments, path, settings, reread)
+    return TaskInput(records, arguments, path, settings, reread, stamp)
 
 
 def require_output(
@@ -132,19 +140,35 @@ def require_output(
 ) -> None:
     """Check that results of a task can be written to a file, before a model is loaded."""
     sources = [] if source in (None, "-") else [Path(str(source))]
-    has_vectors = load_part(find_tasks(name, "predict")[0], "predict").vector_key is not None
+    require_vector_format(name, path)
+    check_output(path, force=force, resume=resume, sources=sources, excel_safe=excel_safe)
+    if resume and source == "-":
+        raise UsageError("standard input cannot be read again", "name a file with --input")
+
+
+def require_vector_format(name: str, path: Path) -> None:
+    """Check that the ending of an output is a format of vectors, or the task has none."""
+    spec = find_tasks(name, "predict")[0]
+    has_vectors = load_part(spec, "predict").vector_key is not None
     if has_vectors and path.suffix.lower() not in (*FORMATS, ARRAY):
         formats = ", ".join((*FORMATS, ARRAY))
         raise UsageError(f"{path}: the format is unknown", f"end the name in {formats}")
-    check_output(path, force=force, resume=resume, sources=sources, excel_safe=excel_safe)
-    specs = find_tasks(name, "predict")
-    if path.suffix.lower() == ARRAY and load_part(specs[0], "predict").vector_key is None:
+    if path.suffix.lower() == ARRAY and not has_vectors:
         raise UsageError(
-            f"{path}: arrays hold vectors, which {specs[0].command} does not compute",
+            f"{path}: arrays hold vectors, which {spec.command} does not compute",
             "write .jsonl, .csv or .parquet",
         )
-    if resume and source == "-":
-        raise UsageError("standard input cannot be read again", "name a file with --input")
+
+
+def require_format(name: str, path: Path, *, excel_safe: bool) -> None:
+    """Check that a task can write the format of an output, which may exist."""
+    require_vector_format(name, path)
+    suffix = path.suffix.lower()
+    if suffix not in (*FORMATS, ARRAY):
+        raise UsageError(f"{path}: the format is unknown", f"end the name in {', '.join(FORMATS)}")
+    require_cells(path, excel_safe=excel_safe)
+    if suffix == PARQUET:
+        require_pyarrow(path)
 
 
 @contextlib.contextmanager
@@ -158,6 +182,21 @@ def task_progress(task: "Task", task_input: TaskInput, done: int = 0) -> Iterato
     """
     with task.show_progress(f"running {task.name}", done=done, items=task_input.reread):
         yield
+
+
+def output_settings(task: "Task", given: TaskInput, *, excel_safe: bool) -> dict[str, Any] | None:
+    """Return what the rows of an output depend on; ``None`` if the input cannot be read again."""
+    if given.settings is None:
+        return None
+    session = task.session
+    settings = {
+        **given.settings,
+        "model": blake3(task.checkpoint.identity).hexdigest(),
+        "backend": [session.backend, session.device, session.dtype],
+    }
+    if excel_safe:
+        settings["excel_safe"] = True
+    return settings
 
 
 def write_results(
@@ -176,18 +215,10 @@ def write_results(
     """
     suffix = path.suffix.lower()
     is_table = suffix not in (ARRAY, *TEXT_FORMATS)
-    settings = None
-    if given.settings is not None:
-        session = task.session
-        settings = {
-            **given.settings,
-            "model": blake3(task.checkpoint.identity).hexdigest(),
-            "backend": [session.backend, session.device, session.dtype],
-        }
-        if excel_safe:
-            settings["excel_safe"] = True
+    settings = output_settings(task, given, excel_safe=excel_safe)
     sources = [] if given.path is None else [given.path]
     no_vectors = None if task.vector_key is None else task.no_vectors()
+    has_arrays = suffix == ARRAY or (suffix == PARQUET and task.has_vector_columns)
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(
             resumable_output(
@@ -199,17 +230,31 @@ def write_results(
                 vector_key=task.vector_key,
                 no_vectors=no_vectors,
                 excel_safe=excel_safe,
+                has_arrays=has_arrays,
                 vector_record=task.vector_record,
             )
         )
         stack.enter_context(task_progress(task, given, done=output.rows))
         records = itertools.islice(given.records, output.rows, None)
-        chunks = task.run_chunks(records, arrays=suffix == ARRAY, start=output.rows)
+        chunks = task.run_chunks(records, arrays=has_arrays, start=output.rows)
         for chunk in chunks:
             for result in chunk:
                 row = result
+                if is_table and has_arrays:
+                    row = _with_plain_values(task, row)
                 if is_table:
-                    row = {**result, "truncated": result.get("truncated", 0)}
+                    row = {**row, "truncated": result.get("truncated", 0)}
                 output.write(row)
             output.mark()
+        if given.stamp is not None and given.path is not None:
+            given.stamp.require_same(given.path)
         return output.rows
+
+
+def _with_plain_values(task: "Task", row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of arrays in which only the vector is an array."""
+    values: dict[str, Any] = {}
+    for name in task.output_keys:
+        if name in row and name != task.vector_key:
+            values[name] = row[name]
+    return {**row, **task.to_json(values)}

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.api.running import open_task
+from zoo.api.running_files import has_output_folder
 from zoo.cli import output
+from zoo.cli.many_files import files_options
 from zoo.cli.options import (
     adapter_option,
     backend_options,
@@ -34,6 +36,7 @@ Examples:
   zoo run {name} REF "a text" "another text"
   zoo run {name} REF --input texts.txt > results.jsonl
   zoo run {name} REF --input table.csv --text title -o results.csv
+  zoo run {name} REF --input FOLDER -o RESULTS --shard 1/4
   cat texts.jsonl | zoo run {name} REF -
 
 Plain text has one text per line. JSON lines have the key "text", optionally "text_pair", and any
@@ -95,39 +98,10 @@ def task_command(name: str) -> click.Command:
     spec = specs[0]
     verb = spec.command
 
-    def run(
-        ref: str, texts: tuple[str, ...], as_json: bool, text_is_text: bool, **options: Any
-    ) -> None:
-        if not text_is_text:
-            refuse_file_name(texts, f"{spec.input_flag or '--input'} FILE")
+    def run(ref: str, texts: tuple[str, ...], **options: Any) -> None:
+        if not options["text_is_text"]:
             _refuse_file_names(declared.values(), options)
-        _require_texts(spec, texts, options["source"])
-        target: Path | None = options.pop("output")
-        output_options = {key: options.pop(key) for key in ("resume", "force", "excel_safe")}
-        stream = options.pop("stream", False)
-        if target is not None and str(target) != "-":
-            if stream:
-                raise click.UsageError("--stream writes to standard output; leave --output out")
-            from zoo.tasks.table import require_output, write_results
-
-            source = "-" if texts == ("-",) else options["source"]
-            require_output(name, target, **output_options, source=source)
-            task, arguments = open_task(name, ref, texts, options, digests=True)
-            rows = write_results(task, arguments, target, **output_options)
-            value = {"task": verb, "output": str(target), "rows": rows}
-            output.result(value, [f"wrote {target}, {rows:,} rows"], as_json=as_json)
-            return
-        _refuse_output_options(output_options)
-        if stream:
-            _stream(name, ref, texts, as_json, options)
-            return
-        task, arguments = open_task(name, ref, texts, options)
-        results = _with_progress(task, arguments, task.run(arguments.records))
-        if as_json:
-            output.json_line({"task": verb, "results": list(results)})
-            return
-        for result in results:
-            output.result_line(result)
+        _run(spec, name, ref, texts, **options)
 
     run.__doc__ = spec.summary if len(specs) == 1 else spec.verb_summary
     declared: dict[str, TaskOption] = {}
@@ -140,7 +114,14 @@ def task_command(name: str) -> click.Command:
         click.command(verb, epilog=spec.examples or EPILOG.format(name=verb)),
         reference_argument,
         click.argument("texts", nargs=-1, metavar="[TEXT... | -]"),
-        shared_option("source", "Read texts from a file.", synonyms=input_synonyms, type=PATH),
+        shared_option(
+            "source",
+            "Read texts from a file; or from a folder, a pattern or several files, for --output "
+            "FOLDER.",
+            synonyms=input_synonyms,
+            type=PATH,
+            multiple=True,
+        ),
         click.option(
             "--format",
             "file_format",
@@ -154,13 +135,15 @@ def task_command(name: str) -> click.Command:
         shared_option("pair"),
         shared_option(
             "output",
-            "Write the results to a file: .jsonl, .csv, .tsv, .parquet, or vectors as .npy.  "
+            "Write the results to a file: .jsonl, .csv, .tsv, .parquet, or vectors as .npy; of "
+            "several inputs to a folder, in which each becomes a file.  "
             "[default: JSON lines on standard output]",
             type=LocalPath("output"),
-            metavar="FILE",
+            metavar="FILE|FOLDER",
         ),
+        *files_options,
         click.option("--resume", is_flag=True, help="Continue an interrupted --output."),
-        shared_option("force", "Replace the file of --output."),
+        shared_option("force", "Replace the file of --output, or the files of a shard."),
         shared_option("excel_safe"),
         lambda function: add_options(function, list(declared.values())),
         shared_option(
@@ -196,11 +179,92 @@ def _refuse_file_names(declared: "Iterable[TaskOption]", values: Mapping[str, An
             refuse_file_name([value], '"$(cat FILE)"')
 
 
-def _require_texts(spec: "TaskSpec", texts: tuple[str, ...], source: str | None) -> None:
+def _run(
+    spec: "TaskSpec",
+    name: str,
+    ref: str,
+    texts: tuple[str, ...],
+    *,
+    as_json: bool,
+    text_is_text: bool,
+    **options: Any,
+) -> None:
+    """Run a task on texts or files, and print or write its results."""
+    if not text_is_text:
+        refuse_file_name(texts, f"{spec.input_flag or '--input'} FILE")
+    inputs: tuple[str, ...] = options.pop("source")
+    _require_texts(spec, texts, inputs)
+    target: Path | None = options.pop("output")
+    output_options = {key: options.pop(key) for key in ("resume", "force", "excel_safe")}
+    file_options = {key: options.pop(key) for key in ("shard", "suffix")}
+    stream = options.pop("stream", False)
+    if has_output_folder(texts, inputs, target, **file_options):
+        assert target is not None, "has_output_folder checks it"
+        if stream:
+            raise click.UsageError("--stream writes to standard output; give one input")
+        _run_files(name, ref, inputs, target, options, file_options, output_options, as_json)
+        return
+    options["source"] = inputs[0] if inputs else None
+    if target is not None and str(target) != "-":
+        if stream:
+            raise click.UsageError("--stream writes to standard output; leave --output out")
+        from zoo.tasks.table import require_output, write_results
+
+        source = "-" if texts == ("-",) else options["source"]
+        require_output(name, target, **output_options, source=source)
+        task, arguments = open_task(name, ref, texts, options, digests=True)
+        rows = write_results(task, arguments, target, **output_options)
+        value = {"task": spec.command, "output": str(target), "rows": rows}
+        output.result(value, [f"wrote {target}, {rows:,} rows"], as_json=as_json)
+        return
+    _refuse_output_options(output_options)
+    if stream:
+        _stream(name, ref, texts, as_json, options)
+        return
+    task, arguments = open_task(name, ref, texts, options)
+    results = _with_progress(task, arguments, task.run(arguments.records))
+    if as_json:
+        output.json_line({"task": spec.command, "results": list(results)})
+        return
+    for result in results:
+        output.result_line(result)
+
+
+def _run_files(
+    name: str,
+    ref: str,
+    inputs: tuple[str, ...],
+    folder: Path,
+    options: dict[str, Any],
+    file_options: dict[str, Any],
+    output_options: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Run a task over many files, and print how many were written."""
+    from zoo.api.running_files import run_files
+    from zoo.data.many_files import parse_shard
+
+    shard = parse_shard(file_options["shard"])
+    result = run_files(
+        name,
+        ref,
+        inputs,
+        folder,
+        options,
+        shard=shard,
+        suffix=file_options["suffix"],
+        **output_options,
+    )
+    verb = find_tasks(name, "predict")[0].command
+    value = {"task": verb, "output": str(folder), "rows": result.rows, "files": result.to_dict()}
+    output.result(value, [f"wrote {result.summary}: {folder}"], as_json=as_json)
+
+
+def _require_texts(spec: "TaskSpec", texts: tuple[str, ...], inputs: tuple[str, ...]) -> None:
     """Check that a task whose file of texts has an option of its own has any text."""
     from zoo.errors import UsageError
 
-    if spec.input_flag and not texts and source is None:
+    if spec.input_flag and not texts and not inputs:
         hint = f"give a text, {spec.input_flag} FILE, or - for standard input"
         raise UsageError(f"{spec.command} has no text to work on", hint)
 

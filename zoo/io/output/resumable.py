@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -27,7 +28,14 @@ from zoo.io.output.atomic import atomic_write
 from zoo.io.output.full_disks import NO_ROOM, close_quietly, writing
 from zoo.io.output.inside import open_inside
 from zoo.io.output.overwrite import check_file
-from zoo.io.output.parquet import require_pyarrow, vector_type, write_parquet
+from zoo.io.output.parquet import (
+    RowGroup,
+    VectorStream,
+    json_groups,
+    require_pyarrow,
+    vector_type,
+    write_parquet,
+)
 from zoo.io.output.staging import parent_directories, staged_path
 from zoo.io.output.tables import (
     DELIMITERS,
@@ -94,6 +102,23 @@ def part_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 
 
+def discard_output(path: Path) -> None:
+    """Remove an output, what an interrupted command wrote of it, and their records.
+
+    Raises:
+        UsageError: another process is writing the output.
+    """
+    part = part_of(path)
+    if os.path.lexists(part):
+        with _open(part, resume=True):
+            part.unlink()
+    paths = [_record_of(part), path]
+    if path.suffix.lower() == ARRAY:
+        paths.append(record_of(path))
+    for output_path in paths:
+        output_path.unlink(missing_ok=True)
+
+
 class ResumableOutput:
     """Rows of results that are being written; see ``resumable_output``. ``rows`` counts them."""
 
@@ -101,7 +126,7 @@ class ResumableOutput:
     # complete, their digest, and what they depend on. A command that continues drops what follows
     # these rows, and writes what an uninterrupted one would have written, to the byte. At the end,
     # the part becomes the output: JSON lines, CSV, TSV and NumPy arrays by a rename, Parquet from
-    # JSON lines.
+    # JSON lines, or from a stream of Arrow if it has vectors.
 
     def __init__(
         self, part: Path, file: BinaryIO, encoder: "_Encoder", settings: Mapping[str, Any]
@@ -121,15 +146,18 @@ class ResumableOutput:
 
     def write(self, row: Row) -> None:
         """Append a row."""
-        with writing(self._part):
-            data = self._encoder.encode(row, self.rows + 1)
-            self._file.write(data)
-            self._hasher.update(data)
-            self._bytes += len(data)
+        self._append(self._encoder.encode(row, self.rows + 1))
         self.rows += 1
+
+    def _append(self, data: bytes) -> None:
+        with writing(self._part):
+            self._file.write(data)
+        self._hasher.update(data)
+        self._bytes += len(data)
 
     def mark(self) -> None:
         """Mark all rows so far as complete; the mark is saved at most once a second."""
+        self._append(self._encoder.flush())
         self._complete = PartRecord(
             zoo=1,
             created_by=__version__,
@@ -200,6 +228,7 @@ class ResumableOutput:
 
     def finish(self) -> None:
         """Complete the contents of the part."""
+        self._append(self._encoder.flush())
         with writing(self._part):
             self._encoder.finish(self._file, self.rows)
             self._file.flush()
@@ -217,10 +246,12 @@ def resumable_output(
     vector_key: str | None = None,
     no_vectors: "NDArray[Any] | None" = None,
     excel_safe: bool = False,
+    has_arrays: bool = False,
     vector_record: Callable[[int], bytes | None] | None = None,
 ) -> Iterator[ResumableOutput]:
     """Yield the output, with the rows that an interrupted command has written."""
     # settings: what the rows depend on; ``None`` if that is unknown, and nothing is kept
+    # has_arrays: whether rows have the vector as a NumPy array, which ``.npy`` always needs
     # vector_record: returns what a file of so many vectors records about itself
     # The file appears when the block ends without an error. The part of an interrupted command is
     # kept; after any other error nothing is left.
@@ -233,7 +264,7 @@ def resumable_output(
         with writing(path):
             stack.enter_context(parent_directories(path))
             file = stack.enter_context(_open(part, resume=resume))
-        encoder = _encoder(path, vector_key, no_vectors, excel_safe=excel_safe)
+        encoder = _encoder(path, vector_key, no_vectors, excel_safe, has_arrays)
         output = ResumableOutput(part, file, encoder, settings or {})
         if resume:
             output.restore()
@@ -246,7 +277,9 @@ def resumable_output(
                 if vector_record is not None:
                     content = vector_record(output.rows)
                 if path.suffix.lower() == PARQUET:
-                    _write_parquet(path, file, vector_key, no_vectors, content)
+                    groups = partial(encoder.groups, file)
+                    fixed_types = encoder.fixed_types(file)
+                    _write_parquet(path, groups, fixed_types, content)
                     part.unlink()
                 else:
                     # Without a record, the array is of unknown origin: never of another one.
@@ -321,11 +354,32 @@ def _read_record(part: Path) -> PartRecord | None:
 class _Encoder:
     """Bytes of rows in a part: JSON lines."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, vector_key: str | None = None, no_vectors: "NDArray[Any] | None" = None
+    ) -> None:
         self.columns = list[str]()
+        self._vector_key = vector_key
+        self._no_vectors = no_vectors
 
     def encode(self, row: Row, number: int) -> bytes:
+        """Return the bytes of a row; ``flush`` may return them later."""
         return json_row(row)
+
+    def flush(self) -> bytes:
+        """Return the bytes of rows that ``encode`` has not returned."""
+        return b""
+
+    def groups(self, file: BinaryIO) -> Iterator[RowGroup]:
+        """Yield the rows of a part in the groups of a Parquet file."""
+        return json_groups(file)
+
+    def fixed_types(self, file: BinaryIO) -> dict[str, Any]:
+        """Return the types of columns of a Parquet file that do not follow from its values."""
+        if self._vector_key is None or self._no_vectors is None:
+            return {}
+        pyarrow: Any = require_pyarrow(Path(PARQUET))
+        column_type = vector_type(pyarrow, file, self._vector_key, self._no_vectors)
+        return {} if column_type is None else {self._vector_key: column_type}
 
     def count_rows(self, file: BinaryIO, size: int) -> int:
         """Return the number of rows in the first bytes of a part.
@@ -438,14 +492,78 @@ class _Array(_Encoder):
         return buffer.getvalue()
 
 
+class _VectorTable(_Encoder):
+    """Rows of a Parquet file with vectors: a stream of Arrow, with a batch for each chunk."""
+
+    # A vector of 384 float32 numbers takes 1.5 KB, and 4 KB as JSON, which is also slow to parse.
+
+    def __init__(self, path: Path, vector_key: str, no_vectors: "NDArray[Any]") -> None:
+        super().__init__(vector_key, no_vectors)
+        self._key = vector_key
+        self._stream = VectorStream(require_pyarrow(path), vector_key, no_vectors)
+        self._rows: list[bytes] = []
+        self._vectors: list[NDArray[Any]] = []
+
+    @override
+    def encode(self, row: Row, number: int) -> bytes:
+        vector: NDArray[Any] = row[self._key]
+        self._vectors.append(vector)
+        self._rows.append(json_row({**row, self._key: None}))
+        if number > 1:
+            return b""
+        header = self._stream.start(vector)
+        self.columns = ["arrow", str(self._stream.width), str(vector.ndim)]
+        return header
+
+    @override
+    def flush(self) -> bytes:
+        if not self._rows:
+            return b""
+        data = self._stream.encode(self._rows, self._vectors)
+        self._rows = []
+        self._vectors = []
+        return data
+
+    @override
+    def count_rows(self, file: BinaryIO, size: int) -> int:
+        self._read_columns(size)
+        return self._stream.count_rows(file, size)
+
+    @override
+    def groups(self, file: BinaryIO) -> Iterator[RowGroup]:
+        return self._stream.groups(file)
+
+    @override
+    def fixed_types(self, file: BinaryIO) -> dict[str, Any]:
+        return {self._key: self._stream.vector_type}
+
+    def _read_columns(self, size: int) -> None:
+        """Take the shape of the first vector, which another process may have written."""
+        if not self.columns and not size:
+            return
+        if len(self.columns) != 3 or self.columns[0] != "arrow":
+            raise ValueError("rows of another version")
+        self._stream.width = int(self.columns[1])
+        self._stream.is_nested = int(self.columns[2]) > 1
+
+
 def _encoder(
-    path: Path, vector_key: str | None, no_vectors: "NDArray[Any] | None", *, excel_safe: bool
+    path: Path,
+    vector_key: str | None,
+    no_vectors: "NDArray[Any] | None",
+    excel_safe: bool,
+    has_arrays: bool,
 ) -> _Encoder:
     suffix = path.suffix.lower()
     if suffix == ARRAY:
         assert vector_key is not None and no_vectors is not None, "checked by the caller"
         return _Array(vector_key, no_vectors)
-    return _Delimited(path, excel_safe=excel_safe) if suffix in DELIMITERS else _Encoder()
+    if suffix == PARQUET and has_arrays:
+        assert vector_key is not None and no_vectors is not None, "checked by the caller"
+        return _VectorTable(path, vector_key, no_vectors)
+    if suffix in DELIMITERS:
+        return _Delimited(path, excel_safe=excel_safe)
+    return _Encoder(vector_key, no_vectors)
 
 
 def _first_bytes(file: BinaryIO, size: int) -> Iterator[bytes]:
@@ -465,23 +583,16 @@ def _lines(file: BinaryIO, size: int) -> Iterator[str]:
 
 def _write_parquet(
     path: Path,
-    file: BinaryIO,
-    vector_key: str | None,
-    no_vectors: "NDArray[Any] | None",
+    groups: Callable[[], Iterator[RowGroup]],
+    fixed_types: Mapping[str, Any],
     vector_record: bytes | None,
 ) -> None:
-    fixed_types = {}
     metadata = None
     if vector_record is not None:
         metadata = {METADATA_KEY: vector_record}
-    if vector_key is not None and no_vectors is not None:
-        pyarrow: Any = require_pyarrow(path)
-        column_type = vector_type(pyarrow, file, vector_key, no_vectors)
-        if column_type is not None:
-            fixed_types[vector_key] = column_type
     with staged_path(path) as staging:
         with staging.open("xb") as target:
-            write_parquet(path, file, target, fixed_types, metadata)
+            write_parquet(path, groups, target, fixed_types, metadata)
             target.flush()
             os.fsync(target.fileno())
         os.replace(staging, path)

@@ -6,6 +6,7 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +15,7 @@ from zoo.io.json import dump_json
 from zoo.io.numbers import parse_float
 from zoo.io.output.full_disks import close_quietly, writing
 from zoo.io.output.overwrite import check_file
-from zoo.io.output.parquet import require_pyarrow, write_parquet
+from zoo.io.output.parquet import json_groups, require_pyarrow, write_parquet
 from zoo.io.output.staging import parent_directories, staged_path
 from zoo.overrides import override
 
@@ -172,7 +173,7 @@ class _Parquet(_Writer):
 
     @override
     def close(self) -> None:
-        write_parquet(self._path, self._rows, self._file)
+        write_parquet(self._path, partial(json_groups, self._rows), self._file)
 
     @override
     def release(self) -> None:

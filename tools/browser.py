@@ -110,10 +110,7 @@ class Browser:
         mobile: bool = False,
     ) -> None:
         """Open a file, and wait until it is drawn; a phone's scroll bars take no room."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile},
-        )
+        self._resize(width, height, mobile=mobile)
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[theme])
         self.events.clear()
@@ -122,6 +119,17 @@ class Browser:
         while self.evaluate("document.readyState") != "complete":
             assert time.monotonic() < end, "the page does not load"
             time.sleep(0.02)
+
+    def resize_to_page(self, width: int, *, mobile: bool = False) -> None:
+        """Make the window as high as its page, so that all of the page is inside."""
+        height = self.evaluate("document.documentElement.scrollHeight")
+        self._resize(width, height, mobile=mobile)
+
+    def _resize(self, width: int, height: int, *, mobile: bool) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile},
+        )
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression in JavaScript, of a promise once it is kept."""

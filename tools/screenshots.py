@@ -4,12 +4,13 @@
     python -m tools.screenshots OUT PAGE...     pages that exist, such as RUN/report.html
 
 Everything is the README, pages of the site, `zoo look` of BERT, GPT, T5 and ELMo, and reports of
-a pretraining and a fine-tuning run. BERT is the checkpoint of `make demo`; the other models are
-trained for a few steps in OUT/work, and kept there.
+pretraining, with one phase and with two, and of a fine-tuning run. BERT is the checkpoint of
+`make demo`; the other models are trained for a few steps in OUT/work, and kept there.
 """
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -33,6 +34,8 @@ PAGES = (
 TEXTS = ("He sat on the bank of the river.", "The bank lent him money.")
 STEPS = {"gpt": 150, "t5": 80, "elmo": 40}
 SHORT = ("--global-batch-tokens", 1024, "--set", "eval_steps=20")
+FRAMES = "document.querySelectorAll('iframe[loading=lazy]').length"
+FRAME_SECONDS = 2.0  # in which a frame is drawn after it comes into the window
 README = """<!doctype html><meta charset="utf-8"><title>README</title>
 <meta name="viewport" content="width=device-width"><style>
 :root { color-scheme: light dark }
@@ -68,6 +71,9 @@ def shoot(browser: Browser, page: Path, target: Path, *, keys: str = "") -> None
                 browser.open(page, dark=scheme == "dark", width=width, mobile=device == "phone")
                 browser.evaluate("localStorage.clear()")
             browser.press(*keys)
+            if browser.evaluate(FRAMES):  # They are only drawn inside of the window.
+                browser.resize_to_page(width, mobile=device == "phone")
+                time.sleep(FRAME_SECONDS)
             browser.screenshot(target.with_name(f"{target.name}.{device}.{scheme}.png"))
             if problems := browser.problems():
                 sys.exit(f"{page}: {problems}")
@@ -114,6 +120,10 @@ def model(out: Path, family: str) -> Path:
 def reports(out: Path) -> Iterator[Path]:
     """Yield the reports of a pretraining and a fine-tuning run."""
     yield model(out, "gpt") / "report.html"
+    phases = out / "work" / "phases"  # BERT's recipe has shorter rows first.
+    if not phases.exists():
+        demo.zoo("pretrain", "bert", "--max-steps", STEPS["gpt"], *SHORT, "-q", "-o", phases)
+    yield phases / "report.html"
     run = out / "work" / "books"
     if not run.exists():
         table = demo.books(out / "work" / "books.csv")

@@ -167,6 +167,18 @@ def test_the_keyboard_reaches_everything(browser: Browser, dark: bool, tmp_path:
     assert browser.problems() == []
 
 
+def test_each_view_fits_on_a_phone(browser: Browser, tmp_path: Path) -> None:
+    look = made_up(["[CLS]", "[MASK]", "bank"], heads=12, mix=True)
+    page = tmp_path / "look.html"
+    page.write_text(render(look), "utf-8")
+    browser.open(page, width=390, mobile=True)
+    heads = "document.querySelector('main .grid')"
+    assert browser.evaluate(f"{heads}.scrollWidth - {heads}.clientWidth") == 0
+    for key in "1234":
+        browser.press(key)
+        assert browser.evaluate("document.documentElement.scrollWidth") == 390, key
+
+
 def test_words_of_several_tokens_are_compared(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "look.html"
     look = made_up(["[CLS]", "un", "##likely", "bank"], ["[CLS]", "the", "bank", "##er"])

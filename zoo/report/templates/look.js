@@ -226,8 +226,9 @@ function attentionView() {
 
   const grid = element("div", {
     class: "grid", role: "group", "aria-label": "Layers and heads", id: "cell",
+    // All heads fit next to each other, also on a phone and in a column of several models.
     style: `grid-template-columns: auto repeat(${columns}, max-content);` +
-      `--cell: ${clamp(Math.floor(760 / columns), 26, 64)}px`,
+      `--cell: clamp(22px, (min(100vw, 850px) - 65px) / ${columns} - 3px, 64px)`,
   });
   grid.append(element("span"));
   for (let k = 0; k < columns; k++) grid.append(element("span", {}, k < heads ? k + 1 : "mean"));
@@ -334,7 +335,7 @@ function across(values, name, at, layers) {
 function chart(names, values, chosen) {
   const width = 420, height = 190, left = 36, bottom = 24, top = 10;
   const low = Math.min(0, ...values), svg = drawing("svg", {
-    width, height, viewBox: `0 0 ${width} ${height}`, role: "img", style: "width: 420px",
+    width, height, viewBox: `0 0 ${width} ${height}`, role: "img", style: "max-width: 420px",
   });
   const x = (at) => left + 8 + (at * (width - left - 20)) / Math.max(names.length - 1, 1);
   const y = (value) => top + ((1 - value) * (height - top - bottom)) / (1 - low);

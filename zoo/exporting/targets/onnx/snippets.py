@@ -27,6 +27,7 @@ from zoo.sentence_models.pooling import Pooling
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.exporting.graph.report import OnnxReport
+    from zoo.tokenizers.tokenizer import Encoded
 
 # dtype of a graph -> its name in Transformers.js
 TRANSFORMERS_JS = {"float32": "fp32", "float16": "fp16", "int8": "q8", "int4": "q4"}
@@ -36,6 +37,7 @@ JS_POOLING = {"mean": "mean", "cls": "cls", "lasttoken": "last_token"}
 JS_ACTIVATIONS = {"identity": "logits", "sigmoid": "logits.sigmoid()"}
 SEQ2SEQ = "text2text-generation"
 PAIRS = "question-answering"  # The task of the Hub whose pipeline reads two texts.
+MAX_ANSWER_TOKENS = 15  # as in the pipeline of transformers 4
 # task of the Hub -> what its pipeline in Transformers.js takes
 PIPELINES = {
     "text-classification": '"A text."',
@@ -153,7 +155,10 @@ def _pipeline(graph: ShownGraph) -> list[str]:
     if tag not in PIPELINES:
         return []
     if tag == PAIRS and "token_type_ids" in graph.checkpoint.onnx_spec.inputs:
-        return []  # The pipeline passes no token types, which tell the question from the text.
+        tokenizer = load_text_tokenizer(graph.checkpoint)
+        (pair,) = tokenizer.encode([("a", "a")], max_tokens=None, offsets=False)
+        if any(pair.type_ids):
+            return _answer(graph, pair)
     options = ""
     if graph.model.config.problem_type == "multi_label_classification":
         options = ", { top_k: null }"
@@ -162,6 +167,46 @@ def _pipeline(graph: ShownGraph) -> list[str]:
         "",
         *_opened("pipeline", f'"{tag}", ', graph.dtype),
         f"console.log(await model({PIPELINES[tag]}{options}));",
+    ]
+
+
+def _answer(graph: ShownGraph, pair: "Encoded") -> list[str]:
+    """Return JavaScript that answers a question by token types, which the pipeline does not pass.
+
+    Args:
+        graph: the graph.
+        pair: a question and a text, with their token types.
+
+    Returns:
+        lines; none unless the tokens of the text are those of type 1 without the last one.
+    """
+    if pair.type_ids[-2:] != [1, 1] or pair.special[-2:] != [False, True]:
+        return []
+    class_name = "AutoModelForQuestionAnswering"
+    options = "text_pair: text, truncation: true, return_token_type_ids: true"
+    return [
+        f'import {{ {class_name}, AutoTokenizer }} from "@huggingface/transformers";',
+        "",
+        f'const tokenizer = await AutoTokenizer.from_pretrained("{PLACEHOLDER}");',
+        *_opened(f"{class_name}.from_pretrained", "", graph.dtype),
+        'const question = "A question?";',
+        'const text = "A text.";',
+        f"const inputs = await tokenizer(question, {{ {options} }});",
+        "const { start_logits, end_logits } = await model(inputs);",
+        "const ids = inputs.input_ids.tolist()[0];",
+        "const starts = start_logits.tolist()[0];",
+        "const ends = end_logits.tolist()[0];",
+        "// The tokens of the text have type 1, and the last token is special.",
+        "const first = inputs.token_type_ids.tolist()[0].findIndex((type) => type == 1);",
+        "let best = { score: -Infinity };",
+        "for (let start = first; start < ids.length - 1; start++) {",
+        f"  const stop = Math.min(start + {MAX_ANSWER_TOKENS}, ids.length - 1);",
+        "  for (let end = start; end < stop; end++) {",
+        "    const score = starts[start] + ends[end];",
+        "    if (score > best.score) best = { score, start, end };",
+        "  }",
+        "}",
+        "console.log(tokenizer.decode(ids.slice(best.start, best.end + 1)));",
     ]
 
 

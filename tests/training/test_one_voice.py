@@ -1,5 +1,6 @@
 """Of several processes, the main one speaks alone; all errors are reported."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import warm
-from tests.training.runs import finish_in_two_processes, options, wait_until
+from tests.training.runs import TEXT, finish_in_two_processes, options, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 
@@ -81,12 +82,77 @@ def test_an_error_of_another_process_is_reported(
     assert [e for e in errors(done) if e.startswith("error: the disk of this machine is full")]
 
 
+ELSEWHERE = """
+import os
+from zoo import cli
+from zoo.training.distributed import context, joining
+
+if os.environ["RANK"] == "1":
+    joining.socket.gethostname = lambda: "hostb"
+    context.__version__ = os.environ.get("OTHER_VERSION", context.__version__)
+    os.chdir(os.environ["OTHER_FOLDER"])
+else:
+    joining.socket.gethostname = lambda: "hosta"
+
+def main(arguments):
+    cli.main(arguments)
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a second host; the first one's is the current one."""
+    (tmp_path / "program_of_two_hosts.py").write_text(ELSEWHERE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.setenv("OTHER_FOLDER", str(folder))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_hosts_with_another_version_are_refused(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER_VERSION", "9.9")
+    words = ["gpt", *options(), "--device", "cpu", "-o", "run"]
+    done = warm.in_processes(2, "pretrain", *words, module="program_of_two_hosts")
+    assert done.returncode == 2
+    (error,) = errors(done)
+    assert "the hosts have different versions: zoo is" in error
+    assert "on hosta, 9.9 on hostb" in error
+
+
+@pytest.mark.parametrize("command", ["pretrain", "finetune"])
+def test_hosts_with_other_data_are_refused(elsewhere: Path, tmp_path: Path, command: str) -> None:
+    text = TEXT.read_text()[:20_000]
+    for folder, ending in ((tmp_path, "here"), (elsewhere, "there")):
+        (folder / "text.txt").write_text(f"{text} {ending}")
+        rows = [f"a {ending} {row},{row % 2}" for row in range(16)]
+        (folder / "table.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    if command == "pretrain":
+        data = {"paths": ["text.txt"], "eval_paths": ["text.txt"]}
+        words = ["gpt", *options(data=data)]
+        name = "the corpus"
+    else:
+        words = ["bert", "--size", "tiny", "--task", "text-classification"]
+        words += ["--train", "table.csv"]
+        name = "table.csv"
+    words += ["--device", "cpu", "-o", str(tmp_path / "run")]
+    done = warm.in_processes(2, command, *words, module="program_of_two_hosts")
+    assert done.returncode == 2, done.stderr
+    (error,) = errors(done)
+    difference = f"different data: {name} is [0-9a-f]{{16}} on hosta, [0-9a-f]{{16}} on hostb"
+    assert re.search(difference, error)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_resume_in_another_number_of_processes_says_what_it_is(tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     words = ["gpt", *options(max_steps=2), "-o", run]
     finish_in_two_processes("pretrain", *words, "--max-time", "0.001s")
     done = warm.zoo("pretrain", "--resume", run, "--device", "cpu")
-    line = f"{run} began with 2 processes and goes on with 1: the result is equal up to rounding"
+    line = f"{run} began with 2 processes and goes on with 1: each step has the same rows"
     assert done.returncode == 0 and line in done.stderr
     again = warm.zoo("pretrain", "--resume", run, "--device", "cpu")
     assert again.returncode == 0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from zoo.cli import output
-from zoo.errors import SourceError, UsageError, ZooError
+from zoo.errors import Interrupted, SourceError, UsageError, ZooError
 from zoo.io.numbers import int_from_environment
 from zoo.io.output.full_disks import remedy
 from zoo.training.distributed.reporting import state
@@ -41,7 +41,8 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
         click.echo(error.format_message(), err=True)
         return error.exit_code
     # An interruption may show as another error, for example in a thread whose file it closed.
-    cause: BaseException | None = error
+    # One with a message, such as of a neighbour that was killed, says more.
+    cause = None if isinstance(error, Interrupted) else error
     while cause is not None and not isinstance(cause, KeyboardInterrupt | click.Abort):
         cause = cause.__cause__ or cause.__context__
     if cause is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+from blake3 import blake3
 from torch import Tensor, nn
 
 from zoo.conversion.cache import resolve_checkpoint
@@ -93,6 +94,14 @@ class DistillSetup(RunSetup):
             {"reference": teacher.reference, "files": teacher.digest}
             for teacher in self.objective.teachers
         ]
+
+    @override
+    def input_digests(self) -> dict[str, str]:
+        digests = self.base.input_digests()
+        for teacher in self._teachers():
+            content = msgspec.json.encode(teacher["files"], order="sorted")
+            digests[f"the teacher {teacher['reference']}"] = blake3(content).hexdigest()
+        return digests
 
     @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:

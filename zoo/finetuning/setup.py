@@ -44,6 +44,7 @@ from zoo.training.state.run_manifest import RunManifest
 from zoo.training.trainer import Callback
 
 LOG = logging.getLogger("zoo")
+DATA_SPLITS = ("train", "eval", "unlabelled")  # Parts of the data whose files are recorded.
 Reviews = tuple[DataReview, DataReview]  # The training data's and the evaluation data's.
 Splits = tuple[TaskSplit[Any], TaskSplit[Any]]
 # The micro-batches of models without packed rows: small ones, sorted by length, need less padding.
@@ -160,9 +161,17 @@ class FineTuneSetup(RunSetup):
         return {"data": self.data, "tokenizer": info}
 
     @override
+    def input_digests(self) -> dict[str, str]:
+        digests = super().input_digests()
+        for split in DATA_SPLITS:
+            for name, digest in self.data.get(split, {}).items():
+                digests[name] = digest["blake3"]
+        return digests
+
+    @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
         recorded_data = record.data or {}
-        for split in ("train", "eval", "unlabelled"):
+        for split in DATA_SPLITS:
             old_files = recorded_data.get(split, {})
             new_files = self.data.get(split, {})
             changed_files = []

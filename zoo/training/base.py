@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor, nn
 
 from zoo.checkpoint import TOKENIZER
+from zoo.checkpoint.records import weights_digest
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.objectives.base import Batch, TrainingObjective
@@ -81,6 +82,18 @@ class RunSetup(ABC):
     @abstractmethod
     def manifest_fields(self) -> dict[str, Any]:
         """Return the fields of ``RunManifest`` that describe the data."""
+
+    def input_digests(self) -> dict[str, str]:
+        """Return name -> digest of the data and models that all processes must have alike.
+
+        These are the pretrained models by default.
+        """
+        digests = {}
+        if self.init is not None:
+            for name, checkpoint in self.init.checkpoints.items():
+                reference = str(getattr(self.init.init_config, name))
+                digests[reference] = weights_digest(checkpoint.manifest.files)
+        return digests
 
     @abstractmethod
     def require_same_data(self, run: Path, record: RunManifest) -> None:

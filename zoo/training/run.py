@@ -163,7 +163,7 @@ class Run:
         unmoved = {keys: recorded_locations[keys] for keys in moved}
         settings = with_locations(with_requested(file_settings, self.given, struct_type), unmoved)
         require_same_settings(path, record.settings or file_settings, settings, struct_type)
-        require_divisible(config, self.dist)
+        require_divisible(config, self.dist, resumed=True)
         with initial_directory(path, record.working_directory) as run:
             setup = self._setup_again(run, record, with_locations(file_settings, moved))
             setup.require_same_data(run, record)
@@ -277,7 +277,10 @@ class Run:
             resumed=resumed,
         )
         # A setup may build a corpus or convert a checkpoint.
-        return self.dist.main_process_first(build)
+        setup = self.dist.main_process_first(build)
+        hint = "give all hosts the same files, such as by a shared file system"
+        self.dist.require_same("data", setup.input_digests(), hint)
+        return setup
 
     def _setup_again(self, run: Path, record: RunManifest, settings: ConfigDict) -> RunSetup:
         """Return the setup of a run that has begun; where data is missing, say how to name it."""
@@ -333,14 +336,25 @@ def next_run_dir(config: RunConfig) -> Path:
     return path
 
 
-def require_divisible(config: RunConfig, dist: DistContext) -> None:
-    """Check that the rows of a step can be shared by all processes."""
-    for rows in config.step_sizes():
-        if rows % dist.world_size:
-            raise UsageError(
-                f"{rows} rows a step do not split into {dist.world_size} processes",
-                f"choose {config.batch_option} so that they do",
-            )
+def require_divisible(config: RunConfig, dist: DistContext, *, resumed: bool = False) -> None:
+    """Check that the rows of a step can be shared by all processes.
+
+    Args:
+        config: configuration of the run.
+        dist: the processes of the run.
+        resumed: whether the run has begun, so that its batch cannot be changed.
+    """
+    sizes = config.step_sizes()
+    for rows in sizes:
+        if rows % dist.world_size == 0:
+            continue
+        smaller_count = dist.world_size
+        while any(size % smaller_count for size in sizes):
+            smaller_count -= 1
+        hint = f"start {smaller_count}"
+        if not resumed:
+            hint = f"{hint}, or choose {config.batch_option} so that they do"
+        raise UsageError(f"{rows} rows a step do not split into {dist.world_size} processes", hint)
 
 
 def require_same_settings(
@@ -388,7 +402,8 @@ def log_processes(path: Path, record: RunManifest, dist: DistContext) -> None:
     initial_count = int(record.environment.get("processes", dist.world_size))
     if initial_count != dist.world_size:
         LOG.info(
-            "%s began with %s and goes on with %s: the result is equal up to rounding and dropout",
+            "%s began with %s and goes on with %s: each step has the same rows, and the result "
+            "is equal up to rounding and dropout",
             path,
             f"{initial_count} processes" if initial_count > 1 else "1 process",
             dist.world_size,

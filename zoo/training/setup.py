@@ -118,6 +118,10 @@ class PretrainSetup(RunSetup):
         }
 
     @override
+    def input_digests(self) -> dict[str, str]:
+        return {**super().input_digests(), "the corpus": self.manifest_fields()["corpus_contents"]}
+
+    @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
         fields = self.manifest_fields()
         has_same_digest = record.corpus_digest == fields["corpus_digest"]

@@ -1,5 +1,6 @@
 """Heartbeats of processes over a store, with a silence of a fraction of a second."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from zoo.training.distributed.heartbeat import Heartbeat
 
+MODULE = "zoo.training.distributed.heartbeat"
 SILENCE = 0.6
 Start = Callable[[int, int], Heartbeat]
 
@@ -91,10 +93,62 @@ def test_a_process_that_has_ended_is_named_by_its_number(
     ended.wait()
     first = start(0, 2)
     with monkeypatch.context() as patch:
-        patch.setattr("zoo.training.distributed.heartbeat.os.getpid", lambda: ended.pid)
+        patch.setattr(f"{MODULE}.os.getpid", lambda: ended.pid)
         start(1, 2)
+    name = ended_process(first)
+    assert name.startswith("process 1 on ") and name.endswith(f"(pid {ended.pid}) has ended")
+
+
+def test_the_signal_of_a_process_is_known_on_all_machines(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Process 1 runs next to 0, which sees its end; 2 is on another machine."""
+    first = start(0, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{MODULE}.machine_id", lambda: "another machine")
+        third = start(2, 3)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{MODULE}.os.getpid", lambda: process.pid)
+            start(1, 3)
+        wait_until_heard(first, 1)
+        process.send_signal(signal.SIGKILL)
+        for heartbeat in (first, third):
+            name = ended_process(heartbeat)
+            assert name.endswith(f"(pid {process.pid}) was killed by SIGKILL")
+
+
+def test_a_stopped_process_is_told_from_one_that_cannot_be_reached(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A process of another machine writes no heartbeats, and its port is open, then shut."""
+    first = start(0, 2)
+    monkeypatch.setattr(f"{MODULE}.is_loopback", lambda address: False)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{MODULE}.machine_id", lambda: "another machine")
+        second = start(1, 2)
+    wait_until_heard(first, 1)
+    port = second._port
+    second._port = None
+    second.stop()
+    wait_for("answers, so the process is stopped or hangs", capfd)
+    assert port is not None
+    port.close()
+    wait_for(": it has ended", capfd)
+    monkeypatch.setattr(f"{MODULE}.probe", lambda address, port: "unreachable")
+    wait_for("cannot be reached; it is down, or the connection is lost", capfd)
+
+
+def wait_until_heard(heartbeat: Heartbeat, rank: int) -> None:
     until = time.monotonic() + 10
-    while (name := first.ended_process()) is None:
+    while heartbeat._peers[rank].beat is None:
         assert time.monotonic() < until
         time.sleep(0.02)
-    assert name.startswith("process 1 on ") and name.endswith(f"(pid {ended.pid}) has ended")
+
+
+def ended_process(heartbeat: Heartbeat) -> str:
+    until = time.monotonic() + 10
+    while (name := heartbeat.ended_process()) is None:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return name

@@ -13,17 +13,20 @@ from torch import distributed
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from zoo.errors import Interrupted, ZooError
+from zoo.errors import Interrupted, UsageError, ZooError
 from zoo.io.numbers import int_from_environment
 from zoo.nn.devices import resolve_device
 from zoo.training.distributed.heartbeat import SILENCE, Heartbeat
+from zoo.training.distributed.joining import compare_values, join
 from zoo.training.distributed.reporting import ReportedElsewhere, state
+from zoo.version import __version__
 
 T = TypeVar("T")
 ERROR_KEY = "zoo/error"  # The store's key of the main process's error.
 ANSWERS_KEY = "zoo/heard"  # The store's key of the number of processes that read it.
 PEER_MESSAGE = "another process of the run ended"
 PEER_HINT = "its own message, or the launcher's, says why"
+KILLED_HINT = "the system does that if memory runs out"
 DONE_KEY = "zoo/done/{number}"  # The store's key of what the main process has built.
 TIMEOUT = 600.0  # seconds that processes wait for each other
 POLL_SECONDS = 0.05
@@ -47,6 +50,8 @@ class DistContext:
     timeout: float = TIMEOUT  # seconds that processes wait for each other
     # number of times that the main process has gone first
     _turns: "count[int]" = field(default_factory=count, compare=False, repr=False)
+    # number of times that values were compared
+    _comparisons: "count[int]" = field(default_factory=count, compare=False, repr=False)
 
     @classmethod
     def initialize(cls, device: str | None = None, timeout: float = TIMEOUT) -> "DistContext":
@@ -67,15 +72,23 @@ class DistContext:
         rank = int_from_environment("RANK", 0)
         store = None
         if world_size > 1 and not distributed.is_initialized():
-            store, rank, world_size = next(rendezvous("env://"))
+            shared_store, rank, world_size = next(rendezvous("env://"))
+            store = join(shared_store, rank, world_size, timeout)
+            require_same_software(store, rank, world_size, timeout)
             backend = "nccl" if torch_device.type == "cuda" else "gloo"
-            distributed.init_process_group(
-                backend,
-                store=store,
-                rank=rank,
-                world_size=world_size,
-                timeout=timedelta(seconds=timeout),
-            )
+            try:
+                distributed.init_process_group(
+                    backend,
+                    store=store,
+                    rank=rank,
+                    world_size=world_size,
+                    timeout=timedelta(seconds=timeout),
+                )
+            except RuntimeError as error:
+                reason = str(error).splitlines()[0]
+                raise PeerEnded(
+                    f"process {rank} cannot connect to the others: {reason}", PEER_HINT
+                ) from error
         heartbeat = None
         if store is not None:
             heartbeat = Heartbeat(store, rank, world_size)
@@ -113,7 +126,7 @@ class DistContext:
             reported_error: BaseException = error
             if isinstance(error, RuntimeError | KeyboardInterrupt):
                 # A launcher ends all processes when one has ended.
-                reported_error = dist.peer_error() or error
+                reported_error = dist.peer_error(error) or error
             if isinstance(reported_error, RuntimeError):
                 reported_error = PeerEnded(PEER_MESSAGE, PEER_HINT)
             if dist.is_main_process:
@@ -128,14 +141,24 @@ class DistContext:
                 dist.heartbeat.stop()
             dist.destroy()
 
-    def peer_error(self) -> PeerEnded | None:
-        """Return the error for another process that has ended, if one has."""
+    def peer_error(self, error: BaseException) -> PeerEnded | None:
+        """Return the error for another process that has ended, if one has.
+
+        Args:
+            error: error of this process: of its communication, or an interruption.
+        """
         if self.heartbeat is None:
             return None
-        ended = self.heartbeat.ended_process()
-        if ended is None:
+        ended: str | None = self.heartbeat.first_end()
+        if not ended and not isinstance(error, KeyboardInterrupt):
+            try:
+                ended = self.heartbeat.ended_process()
+            except KeyboardInterrupt:  # A launcher ends this process for the same reason.
+                ended = self.heartbeat.first_end()
+        if not ended:
             return None
-        return PeerEnded(ended, PEER_HINT)
+        hint = KILLED_HINT if ended.endswith("SIGKILL") else PEER_HINT
+        return PeerEnded(ended, hint)
 
     def begin_step(self, step: int) -> None:
         """Note that this process has begun a step, counted from 1."""
@@ -147,7 +170,8 @@ class DistContext:
         if self.store is None:
             return
         is_peer = isinstance(error, PeerEnded)
-        with contextlib.suppress(RuntimeError):
+        # A launcher that notices the end of the others interrupts this, and the error is reported.
+        with contextlib.suppress(RuntimeError, KeyboardInterrupt):
             self.store.set(ERROR_KEY, "peer" if is_peer else "own")
             self.destroy()  # Others may wait for this process.
             deadline = time.monotonic() + ANSWER_SECONDS
@@ -169,8 +193,8 @@ class DistContext:
             is_interruption = isinstance(error, Interrupted | KeyboardInterrupt)
             is_reported = is_interruption or self.store.get(ERROR_KEY) == b"own"
             self.store.add(ANSWERS_KEY, 1)
-        except RuntimeError:  # There is no answer: the main process trains, or was killed.
-            return False
+        except (RuntimeError, KeyboardInterrupt):
+            return False  # There is no answer: the main process trains, or was killed.
         if is_reported:
             time.sleep(ANSWER_SECONDS / 2)
         return is_reported
@@ -233,21 +257,43 @@ class DistContext:
             result = make()
             self.store.set(key, "done")
             return result
-        self._wait_for_main_process(key)
+        self._wait_for(key, 0)
         return make()
 
-    def _wait_for_main_process(self, key: str) -> None:
-        """Wait for what the main process builds, however long it takes, while it is heard of.
+    def require_same(self, subject: str, values: Mapping[str, str], hint: str) -> None:
+        """Check that all processes have the same values, such as digests of their data.
+
+        Args:
+            subject: what is compared, for the message.
+            values: name -> value.
+            hint: remedy of a difference.
 
         Raises:
-            PeerEnded: it has ended with an error, or does not answer.
+            UsageError: they differ; it names the hosts.
+        """
+        if self.store is None:
+            return
+        key = f"zoo/same/{next(self._comparisons)}"
+        differences = compare_values(
+            self.store, key, values, self.rank, self.world_size, self._wait_for
+        )
+        if differences:
+            raise UsageError(f"the hosts have different {subject}: {differences}", hint)
+
+    def _wait_for(self, key: str, rank: int) -> None:
+        """Wait for a key that a process sets, however long it takes, while it is heard of.
+
+        Raises:
+            PeerEnded: it has ended, or does not answer.
         """
         assert self.store is not None, "there are several processes"
         while not self.store.check([key]):
-            if self.store.check([ERROR_KEY]):
+            if rank == 0 and self.store.check([ERROR_KEY]):
                 raise PeerEnded(PEER_MESSAGE, PEER_HINT)
-            if self.heartbeat is not None and self.heartbeat.is_silent(0, self.timeout):
-                name = self.heartbeat.name(0)
+            if self.heartbeat is not None and self.heartbeat.first_end():
+                raise PeerEnded(self.heartbeat.first_end(), PEER_HINT)
+            if self.heartbeat is not None and self.heartbeat.is_silent(rank, self.timeout):
+                name = self.heartbeat.name(rank)
                 raise PeerEnded(f"{name} does not answer", "look at its machine")
             time.sleep(POLL_SECONDS)
 
@@ -266,3 +312,21 @@ class DistContext:
         """Destroy the process group."""
         if self.world_size > 1 and distributed.is_initialized():
             distributed.destroy_process_group()
+
+
+def require_same_software(store: Store, rank: int, world_size: int, timeout: float) -> None:
+    """Check that all processes have the same versions of this package and of torch.
+
+    Raises:
+        UsageError: they differ; it names the hosts.
+    """
+
+    def wait(key: str, peer: int) -> None:
+        store.wait([key], timedelta(seconds=timeout))
+
+    values = {"zoo": __version__, "torch": str(torch.__version__)}
+    differences = compare_values(store, "zoo/software", values, rank, world_size, wait)
+    if differences:
+        raise UsageError(
+            f"the hosts have different versions: {differences}", "install the same ones"
+        )

@@ -2,23 +2,47 @@
 
 Each process writes a record into the store of the rendezvous every few seconds, and reads those of
 the others, in threads. A process that is stopped, or whose machine is cut off, writes nothing
-more; the others name it long before a collective operation times out.
+more; the others name it long before a collective operation times out. How a process ended is known
+on its machine, which tells the others; a connection tells a stopped process from a lost machine.
 """
 
 import contextlib
 import os
+import select
 import socket
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 from torch.distributed.distributed_c10d import Store
 
+from zoo.training.distributed.process_state import (
+    LivenessPort,
+    describe_end,
+    is_loopback,
+    machine_id,
+    probe,
+    read_process_state,
+)
+
 INTERVAL = 2.0  # seconds between two heartbeats
 SILENCE = 45.0  # seconds without a heartbeat, or in one step, after which a process is named
 KEY = "zoo/heartbeat/{rank}"
+HAS_ENDED = "it has ended"
+PROBE_RESULTS = {
+    "exists": "{host} answers, so the process is stopped or hangs",
+    "ended": HAS_ENDED,
+    "unreachable": "{host} cannot be reached; it is down, or the connection is lost",
+}
+FIRST_END_KEY = "zoo/first-end"  # The store's key of the process that ended first, and how.
+END_POLL_SECONDS = 0.1
+STORE_SECONDS = 1.0  # Time in which the store answers, if its machine does.
+MAX_PROBES = 16  # processes that one process connects to at once
+# Exit codes of a process that is done, and of one that the end of another one has interrupted.
+NO_REASONS = (0, 130)
 
 
 class Beat(msgspec.Struct):
@@ -27,6 +51,9 @@ class Beat(msgspec.Struct):
     Attributes:
         host: name of its machine.
         pid: its number there.
+        machine: see ``machine_id``.
+        address: address of its liveness port; empty if it has none.
+        port: number of its liveness port.
         work: what it does, such as ``step 56``.
         step: the step that it has begun; 0 before the first.
         count: number of heartbeats, so that each is another one.
@@ -34,6 +61,9 @@ class Beat(msgspec.Struct):
 
     host: str
     pid: int
+    machine: str = ""
+    address: str = ""
+    port: int = 0
     work: str = "start"
     step: int = 0
     count: int = 0
@@ -87,8 +117,15 @@ class Heartbeat:
         self._interval = interval
         self._silence = silence
         now = time.monotonic()
-        self._own = Beat(socket.gethostname(), os.getpid())
+        self._own = Beat(socket.gethostname(), os.getpid(), machine_id())
         self._own_step_at = now
+        self._port: LivenessPort | None = None
+        with contextlib.suppress(OSError):  # A network without names, or without free ports.
+            self._port = LivenessPort(os.environ.get("MASTER_ADDR", "localhost"))
+            self._own.address = self._port.address
+            self._own.port = self._port.port
+        self._first_end = ""
+        self._interrupted_ranks: set[int] = set()
         self._peers = {peer: Peer(now, now) for peer in range(world_size) if peer != rank}
         self._named: dict[int, float] = {}
         self._is_ending = threading.Event()
@@ -96,7 +133,7 @@ class Heartbeat:
         # own waits for it.
         self._threads = [
             threading.Thread(target=target, name="zoo-heartbeat", daemon=True)
-            for target in (self._exchange_beats, self._watch_peers)
+            for target in (self._exchange_beats, self._watch_peers, self._watch_ends)
         ]
 
     def start(self) -> None:
@@ -109,6 +146,8 @@ class Heartbeat:
         self._is_ending.set()
         for thread in self._threads:
             thread.join(2 * self._interval)
+        if self._port is not None:
+            self._port.close()
 
     def begin_step(self, step: int) -> None:
         """Note that this process has begun a step, counted from 1."""
@@ -117,18 +156,42 @@ class Heartbeat:
         self._own_step_at = time.monotonic()
 
     def ended_process(self) -> str | None:
-        """Return which other process has ended, as far as this one can tell, or ``None``.
+        """Return which other process has ended and how, as far as is known, or ``None``.
 
-        Of processes of the same machine it is known at once; of others when they are silent.
+        It takes a few seconds at most.
         """
-        for rank, peer in self._peers.items():
-            beat = peer.beat
-            if beat is not None and beat.host == self._own.host and not _is_running(beat.pid):
-                return f"process {rank} on {beat.host} (pid {beat.pid}) has ended"
+        # The connections of a process are closed before its exit status is known, and another
+        # machine may be the one that knows it.
+        deadline = time.monotonic() + STORE_SECONDS
+        while not self.first_end() and time.monotonic() < deadline:
+            # The store may be lost.
+            reader = threading.Thread(target=self._read_first_end, daemon=True)
+            reader.start()
+            reader.join(deadline - time.monotonic())
+            time.sleep(END_POLL_SECONDS)
+        return self._first_end or self._lost_process()
+
+    def first_end(self) -> str:
+        """Return which process ended first and how, if it is known already, or an empty text."""
+        if not self._first_end:
+            self._note_ends(self._local_peers())
+        return self._first_end
+
+    def _lost_process(self) -> str | None:
+        """Return which process of another machine has ended or does not answer, or ``None``."""
         now = time.monotonic()
+        silences = {}
         for rank, peer in self._peers.items():
-            if peer.beat is not None and now - peer.heard_at > 2 * self._interval:
-                return f"process {rank} on {peer.beat.host} does not answer"
+            if peer.beat is not None:
+                silences[rank] = now - peer.heard_at
+        by_silence = sorted(silences, key=silences.__getitem__, reverse=True)
+        for rank in by_silence[:MAX_PROBES]:
+            state = self._probe(self._peers[rank])
+            if state == HAS_ENDED:
+                return f"{self.name(rank)} has ended"
+            if silences[rank] > 2 * self._interval:
+                reason = f": {state}" if state else ""
+                return f"{self.name(rank)} does not answer{reason}"
         return None
 
     def is_silent(self, rank: int, seconds: float) -> bool:
@@ -146,6 +209,83 @@ class Heartbeat:
             with contextlib.suppress(RuntimeError):
                 self._exchange()
 
+    def _watch_ends(self) -> None:
+        """Note how processes of this machine end, before their parent takes their exit status."""
+        if not hasattr(os, "pidfd_open"):
+            return  # Only Linux has such files.
+        ends = select.poll()
+        ranks: dict[int, int] = {}
+        while not self._is_ending.is_set():
+            for rank in self._local_peers():
+                if rank not in ranks.values():
+                    with contextlib.suppress(OSError):
+                        file = os.pidfd_open(self._pid(rank))
+                        ends.register(file, select.POLLIN)
+                        ranks[file] = rank
+            for file, _ in ends.poll(END_POLL_SECONDS * 1000):
+                self._note_ends([ranks[file]])
+                ends.unregister(file)
+        for file in ranks:
+            os.close(file)
+
+    def _note_ends(self, local_ranks: Iterable[int]) -> None:
+        """Note which processes of this machine have ended, and tell all of the first one."""
+        for rank in local_ranks:
+            if rank in self._interrupted_ranks:
+                continue
+            pid = self._pid(rank)
+            try:
+                state = read_process_state(pid)
+            except OSError:
+                return
+            how = "has ended"
+            if state is not None:
+                if not state.has_ended:
+                    continue
+                if os.waitstatus_to_exitcode(state.wait_status) in NO_REASONS:
+                    self._interrupted_ranks.add(rank)
+                    continue
+                how = describe_end(state.wait_status)
+            if not self._first_end:
+                self._first_end = f"{self.name(rank)} (pid {pid}) {how}"
+                threading.Thread(target=self._read_first_end, daemon=True).start()
+
+    def _read_first_end(self) -> None:
+        """Exchange which process ended first with the other processes."""
+        with contextlib.suppress(RuntimeError):
+            text = self._store.compare_set(FIRST_END_KEY, "", self._first_end)
+            self._first_end = text.decode()
+
+    def _local_peers(self) -> list[int]:
+        """Return the ranks of the other processes of this machine that were heard of."""
+        ranks = []
+        for rank, peer in self._peers.items():
+            if peer.beat is not None and peer.beat.machine == self._own.machine:
+                ranks.append(rank)
+        return ranks
+
+    def _pid(self, rank: int) -> int:
+        beat = self._peers[rank].beat
+        assert beat is not None, "it was heard of"
+        return beat.pid
+
+    def _probe(self, peer: Peer) -> str:
+        """Return the state of a process that does not answer, or an empty text if it is unknown."""
+        beat = peer.beat
+        if beat is None:
+            return ""
+        if beat.machine == self._own.machine:
+            with contextlib.suppress(OSError):
+                state = read_process_state(beat.pid)
+                if state is None or state.has_ended:
+                    return HAS_ENDED
+                if state.is_stopped:
+                    return "it is stopped"
+            return ""
+        if not beat.address or is_loopback(beat.address):
+            return ""
+        return PROBE_RESULTS[probe(beat.address, beat.port)].format(host=beat.host)
+
     def _watch_peers(self) -> None:
         while not self._is_ending.wait(self._interval):
             for line in self._late_lines(time.monotonic()):
@@ -153,6 +293,8 @@ class Heartbeat:
 
     def _exchange(self) -> None:
         """Write this process's heartbeat, and read those of the others."""
+        if self._port is not None:
+            self._port.answer()
         self._own.count += 1
         self._store.set(KEY.format(rank=self._rank), msgspec.json.encode(self._own).decode())
         for rank, peer in self._peers.items():
@@ -183,25 +325,16 @@ class Heartbeat:
             seconds = now - peer.heard_at
             if peer.beat is None:
                 return f"{name} has not started after {seconds:.0f} s"
+            state = self._probe(peer)
+            reason = f": {state}" if state else ""
             if peer.beat.step == 0:
-                return f"{name} was not heard of for {seconds:.0f} s"
+                return f"{name} was not heard of for {seconds:.0f} s{reason}"
             return (
                 f"{name} has not finished step {peer.beat.step}; it was not heard of for "
-                f"{seconds:.0f} s"
+                f"{seconds:.0f} s{reason}"
             )
         is_behind = peer.beat is not None and 0 < peer.beat.step < self._own.step
         if is_behind and peer.beat is not None and now - self._own_step_at > self._silence:
             seconds = now - peer.step_at
             return f"{name} has not finished step {peer.beat.step} after {seconds:.0f} s"
         return None
-
-
-def _is_running(pid: int) -> bool:
-    """Return whether a process of this machine runs; one that waits for its parent does not."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except FileNotFoundError:
-        return not os.path.isdir("/proc/self")
-    except (OSError, IndexError):
-        return True

@@ -27,6 +27,7 @@ from all of the held-out texts, not consecutive, and a trained model is used wit
 state as well. Validation losses are therefore a little higher than on a stream.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -37,8 +38,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.data.corpus import Split
-from zoo.data.rng import generator
+from zoo.data.corpus import Offsets, Split
+from zoo.data.document_stream import Documents, DocumentStream
 from zoo.errors import UsageError
 from zoo.families.config import Config
 from zoo.nn.heads import VocabularyProjection
@@ -61,6 +62,42 @@ DIRECTIONS = ("forward", "backward")  # the loss terms
 _ARRAYS = ("forward", "forward_targets", "backward", "backward_targets")
 
 
+class SentenceSteps(Documents):
+    """The documents of a split in steps: each word of a sentence, and the end of the sentence."""
+
+    # The address of a step is the offset of its word, plus the number of sentences before it.
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+        self.order = split.order
+        self.key = f"{split.key} sentence steps" if split.key else ""
+
+    @property
+    @override
+    def num_documents(self) -> int:
+        return self.split.num_documents
+
+    @override
+    def document_span(self, number: int) -> tuple[int, int]:
+        start, end = self.split.document_span(number)
+        first_sentence, last_sentence = self.split.sentence_span(number)
+        return start + first_sentence, end + last_sentence
+
+    @override
+    def document_spans(self, first: int, last: int) -> Offsets:
+        sentences = self.split.sentence_spans(first, last)
+        return self.split.document_spans(first, last) + sentences
+
+    def sentence_start(self, sentence: int) -> int:
+        """Return the address of the first step of a sentence, or after the last sentence."""
+        return int(self.split.sentences[sentence]) + sentence
+
+    def sentence_at(self, address: int) -> int:
+        """Return the sentence of a step."""
+        sentences = range(len(self.split.sentences) - 1)
+        return bisect_right(sentences, address, key=self.sentence_start) - 1
+
+
 class WindowDataset(ExampleDataset):
     """Windows of both streams; the steps after the last full window are dropped."""
 
@@ -70,31 +107,23 @@ class WindowDataset(ExampleDataset):
         self.sampled = objective.options.num_sampled is not None
         self.begin = objective.vocabulary.special_token_id("bos")
         self.end = objective.vocabulary.special_token_id("eos")
-        counts = np.diff(split.documents)
-        order = generator(seed, "documents").permutation(len(counts))
-        counts = counts[order]
-        first_sentences = split.documents[:-1][order]
-        earlier_sentences = np.cumsum(counts) - counts
-        shifts = np.repeat(first_sentences - earlier_sentences, counts)
-        self.sentences = np.arange(counts.sum()) + shifts
-        steps = np.diff(split.sentences)[self.sentences] + 1
-        self.steps = np.concatenate([[0], np.cumsum(steps)])  # First step of each sentence.
+        self.steps = SentenceSteps(split)
+        self.stream = DocumentStream(self.steps, seed)
 
     def __len__(self) -> int:
-        return int(self.steps[-1]) // self.length
+        return len(self.stream) // self.length
 
     @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
         """The only draw is the seed of the sampled softmax."""
         first_step = index * self.length
-        last_step = first_step + self.length
-        number = int(np.searchsorted(self.steps, first_step, side="right")) - 1
         pieces = []
-        while int(self.steps[number]) < last_step:
-            start = int(self.steps[number])
-            steps = self._sentence_steps(int(self.sentences[number]))
-            pieces.append(steps[:, max(first_step - start, 0) : last_step - start])
-            number += 1
+        for start, end in self.stream.spans(first_step, first_step + self.length):
+            sentence = self.steps.sentence_at(start)
+            while (first := self.steps.sentence_start(sentence)) < end:
+                steps = self._sentence_steps(sentence)
+                pieces.append(steps[:, max(start - first, 0) : end - first])
+                sentence += 1
         forward, backward = np.split(np.concatenate(pieces, axis=1), 2)
         values = {}
         if self.sampled:

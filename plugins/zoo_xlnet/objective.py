@@ -35,7 +35,7 @@ from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.objectives.options import Options
 from zoo_xlnet.backbone import Memory, extend_memory
 from zoo_xlnet.config import XLNetConfig
-from zoo_xlnet.stream import DocumentStream, Ids, ReversedStream, draw_segments
+from zoo_xlnet.stream import Ids, MarkedStream, ReversedStream, draw_segments
 
 TERM = "permutation-lm"  # the loss term
 END_OF_DOCUMENT = "<eod>"
@@ -153,11 +153,10 @@ class PermutationDataset(ExampleDataset):
 
     def __init__(self, objective: "PermutationLanguageModelling", split: Split, seed: int) -> None:
         self.objective = objective
-        stream = DocumentStream(split, objective.end_of_document, seed)
+        stream = MarkedStream(split, objective.end_of_document, seed)
         self.streams = (stream, ReversedStream(stream))
         length = objective.length
-        tokens = int(stream.boundaries[-1])
-        self.rows = max(0, (tokens - length) // objective.reuse_len + 1)
+        self.rows = max(0, (len(stream) - length) // objective.reuse_len + 1)
 
     def __len__(self) -> int:
         """See ``ExampleDataset``."""

@@ -7,7 +7,7 @@ follows the first, in the others it is a random one; both are cut at the end. Th
 where these segments began, so that each token is read twice, once as a part of a segment.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,26 +15,101 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.corpus import Split
-from zoo.data.rng import generator
+from zoo.data.document_stream import Documents, DocumentStream
 
 Ids = NDArray[np.int64]
 Range = tuple[int, int]
 
 
 class Stream(Protocol):
-    """A stream of tokens.
+    """A stream of tokens."""
 
-    Attributes:
-        boundaries: start of each sentence, and the end, (sentences + 1,), int64.
-    """
-
-    boundaries: Ids
+    def __len__(self) -> int:
+        """Return the number of tokens."""
 
     def read(self, start: int, end: int) -> Ids:
         """Return the tokens of a stretch, (end - start,), int64."""
 
+    def boundaries_around(self, start: int, end: int) -> Ids:
+        """Return starts and ends of the sentences of a stretch, (n,), int64, in order.
 
-class DocumentStream:
+        The first one is at ``start`` or before it, and the last one at ``end`` or after it.
+        """
+
+
+class MarkedDocuments(Documents):
+    """The documents of a split, with a token after each.
+
+    Args:
+        split: the documents.
+        end_of_document: id of the token, which counts as a sentence.
+    """
+
+    # The address of a token is its offset in the split, plus the number of documents before it.
+
+    def __init__(self, split: Split, end_of_document: int) -> None:
+        self.split = split
+        self.end_of_document = end_of_document
+        self.order = split.order
+        self.key = f"{split.key} marked" if split.key else ""
+
+    @property
+    def num_documents(self) -> int:
+        """See ``Documents``."""
+        return self.split.num_documents
+
+    def document_span(self, number: int) -> Range:
+        """See ``Documents``."""
+        start, end = self.split.document_span(number)
+        return start + number, end + number + 1
+
+    def document_spans(self, first: int, last: int) -> Ids:
+        """See ``Documents``."""
+        numbers = np.arange(first, last)
+        spans = self.split.document_spans(first, last) + numbers[:, None]
+        spans[:, 1] += 1
+        return spans
+
+    def document_at(self, address: int) -> int:
+        """Return the document of a token."""
+        documents = range(self.num_documents)
+        return bisect_right(documents, address, key=lambda k: self.document_span(k)[0]) - 1
+
+    def read(self, start: int, end: int) -> Ids:
+        """Return the tokens between two addresses of one document, (end - start,), int64."""
+        document = self.document_at(start)
+        _, text_end = self.split.document_span(document)
+        first = start - document
+        last = end - document
+        pieces = []
+        if first < text_end:
+            pieces.append(self.split.read(first, min(last, text_end)))
+        if last > text_end:
+            pieces.append(np.array([self.end_of_document]))
+        return np.concatenate(pieces)
+
+    def boundaries_around(self, start: int, end: int) -> list[int]:
+        """Return starts and ends of the sentences of a part of one document, as addresses."""
+        document = self.document_at(start)
+        first_sentence, last_sentence = self.split.sentence_span(document)
+        _, document_end = self.document_span(document)
+
+        def boundary(sentence: int) -> int:
+            # The token after the document is the sentence ``last_sentence``.
+            if sentence > last_sentence:
+                return document_end
+            return int(self.split.sentences[sentence]) + document
+
+        sentences = range(first_sentence, last_sentence + 1)
+        sentence = first_sentence + bisect_right(sentences, start, key=boundary) - 1
+        boundaries = [boundary(sentence)]
+        while boundaries[-1] < end:
+            sentence += 1
+            boundaries.append(boundary(sentence))
+        return boundaries
+
+
+class MarkedStream:
     """The documents of a split in random order, with a token after each.
 
     Args:
@@ -44,34 +119,26 @@ class DocumentStream:
     """
 
     def __init__(self, split: Split, end_of_document: int, seed: int) -> None:
-        self.split = split
-        self.end_of_document = end_of_document
-        sentences = np.asarray(split.sentences)
-        documents = np.asarray(split.documents)
-        counts = np.diff(documents)
-        order = generator(seed, "documents").permutation(len(counts))
-        units = counts[order] + 1  # the last one of each document is the token
-        ends = np.cumsum(units) - 1
-        first = np.repeat(documents[:-1][order] - (ends + 1 - units), units)
-        self.sentences = np.arange(units.sum()) + first
-        self.sentences[ends] = -1
-        sizes = np.where(self.sentences < 0, 1, np.diff(sentences)[self.sentences])
-        self.boundaries: Ids = np.cumsum([0, *sizes], dtype=np.int64)
+        self.documents = MarkedDocuments(split, end_of_document)
+        self.stream = DocumentStream(self.documents, seed)
+
+    def __len__(self) -> int:
+        """See ``Stream``."""
+        return len(self.stream)
 
     def read(self, start: int, end: int) -> Ids:
         """See ``Stream``."""
-        at = bisect_right(self.boundaries, start) - 1
-        pieces = []
-        while (begin := int(self.boundaries[at])) < end:
-            pieces.append(self._sentence(int(self.sentences[at]))[max(start - begin, 0) :])
-            at += 1
-        return np.concatenate(pieces)[: end - start]
+        pieces = [self.documents.read(*span) for span in self.stream.spans(start, end)]
+        return np.concatenate(pieces)
 
-    def _sentence(self, number: int) -> Ids:
-        if number < 0:
-            return np.array([self.end_of_document])
-        start, end = self.split.sentences[number : number + 2]
-        return self.split.read(int(start), int(end))
+    def boundaries_around(self, start: int, end: int) -> Ids:
+        """See ``Stream``."""
+        boundaries: list[int] = []
+        for place, first, last in self.stream.pieces(start, end):
+            del boundaries[-1:]  # The end of a document is the start of the next one.
+            for address in self.documents.boundaries_around(first, last):
+                boundaries.append(place + address - first)
+        return np.array(boundaries, dtype=np.int64)
 
 
 class ReversedStream:
@@ -83,12 +150,19 @@ class ReversedStream:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.length = int(stream.boundaries[-1])
-        self.boundaries: Ids = self.length - stream.boundaries[::-1]
+
+    def __len__(self) -> int:
+        """See ``Stream``."""
+        return len(self.stream)
 
     def read(self, start: int, end: int) -> Ids:
         """See ``Stream``."""
-        return self.stream.read(self.length - end, self.length - start)[::-1]
+        return self.stream.read(len(self) - end, len(self) - start)[::-1]
+
+    def boundaries_around(self, start: int, end: int) -> Ids:
+        """See ``Stream``."""
+        boundaries = self.stream.boundaries_around(len(self) - end, len(self) - start)
+        return len(self) - boundaries[::-1]
 
 
 @dataclass(frozen=True)
@@ -113,22 +187,18 @@ def draw_segments(stream: Stream, start: int, room: int, rng: np.random.Generato
         room: number of tokens of both, at least 2.
         rng: random generator.
     """
-    boundaries = stream.boundaries
-    length = int(stream.boundaries[-1])
-    begin = bisect_right(boundaries, start)
-    last = bisect_left(boundaries, start + room)
-    cuts = boundaries[begin:last]
-    end = int(boundaries[last])
+    boundaries = stream.boundaries_around(start, start + room)
+    cuts = boundaries[(boundaries > start) & (boundaries < start + room)]
+    end = int(boundaries[-1])
     follows = bool(len(cuts)) and rng.random() >= 0.5
     first_end = int(rng.choice(cuts)) if len(cuts) else end
     if follows:
         second = first_end, end
     else:
         size = max(1, room - (first_end - start))
-        at = int(rng.integers(length - size))
-        sentence = bisect_right(boundaries, at) - 1
-        after = bisect_left(boundaries, at + size)
-        second = int(boundaries[sentence]), min(int(boundaries[after]), length - 1)
+        at = int(rng.integers(len(stream) - size))
+        others = stream.boundaries_around(at, at + size)
+        second = int(others[0]), min(int(others[-1]), len(stream) - 1)
     sizes = cut_to(first_end - start, second[1] - second[0], room)
     return Segments((start, start + sizes[0]), (second[0], second[0] + sizes[1]))
 

@@ -2,16 +2,26 @@
 
 from collections import Counter
 from functools import partial
-from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zoo.data import document_stream
 from zoo.data.corpus import Split
-from zoo.data.packing import EpochShuffle, PackingPlan, TemplateBudget, pack_documents
+from zoo.data.document_stream import document_order
+from zoo.data.packing import (
+    BudgetFactory,
+    RowBudget,
+    RowPlan,
+    TemplateBudget,
+    cut_documents,
+    pack_documents,
+)
 from zoo.errors import UsageError
+from zoo.overrides import override
 
 sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 
@@ -24,7 +34,7 @@ def corpus(lengths: list[int]) -> Split:
     )
 
 
-def laid(split: Split, length: int = 16, around: int = 2, seed: int = 0) -> PackingPlan:
+def laid(split: Split, length: int = 16, around: int = 2, seed: int = 0) -> RowPlan:
     return pack_documents(
         split, length=length, new_row=partial(TemplateBudget, length, around), seed=seed
     )
@@ -70,14 +80,117 @@ def test_rows_that_are_too_short() -> None:
         laid(corpus([5]), length=2)
 
 
-@pytest.mark.parametrize("rows", [1, 7, 100])
-def test_each_epoch_has_each_row_once(rows: int) -> None:
-    order = EpochShuffle(rows, seed=3)
-    epochs = [[order[k] for k in range(e * rows, (e + 1) * rows)] for e in range(3)]
-    assert [epoch for epoch in epochs if sorted(epoch) != list(range(rows))] == []
-    if rows == 100:
-        assert epochs[0] != epochs[1] != epochs[2]
-        assert [EpochShuffle(rows, seed=4)[k] for k in range(rows)] != epochs[0]
-    again = EpochShuffle(rows, seed=3)
-    backwards = [again[k] for k in reversed(range(3 * rows))]
-    assert backwards[::-1] == list(chain.from_iterable(epochs))
+def cut_rows(split: Split, length: int, special_tokens: int, seed: int) -> list[list[list[int]]]:
+    """Return the tokens of each segment of each row of ``cut_documents``, by a plain loop."""
+    size = length - special_tokens
+    rows: list[list[list[int]]] = []
+    room = 0
+    is_new_segment = True
+    order = document_order(split, seed)
+    for index in range(len(order)):
+        for token in split.read(*split.document_span(order[index])).tolist():
+            if room <= 0:
+                rows.append([])
+                room += size
+                is_new_segment = True
+            if is_new_segment:
+                rows[-1].append([])
+                is_new_segment = False
+            rows[-1][-1].append(token)
+            room -= 1
+        room -= special_tokens
+        is_new_segment = True
+    return rows
+
+
+@settings(deadline=None, max_examples=300)
+@given(lengths=sizes, length=st.integers(7, 80), around=st.integers(0, 3), seed=st.integers(0, 99))
+def test_cut_rows_are_those_of_a_plain_loop(
+    lengths: list[int], length: int, around: int, seed: int
+) -> None:
+    split = corpus(lengths)
+    plan = cut_documents(split, length=length, special_tokens=around, seed=seed)
+    rows = [[split.read(*span).tolist() for span in plan.row(k)] for k in range(len(plan))]
+    assert rows == cut_rows(split, length, around, seed)
+    sizes_of_rows = [sum(len(segment) + around for segment in row) for row in rows]
+    assert max(sizes_of_rows) <= length
+    # A row may begin and end in a gap.
+    assert min(sizes_of_rows[:-1], default=length) >= length - 2 * around
+
+
+def test_cut_rows_that_are_too_short() -> None:
+    """A row of five tokens may be a gap of three."""
+    with pytest.raises(UsageError, match="rows of 6 tokens have no place for text"):
+        cut_documents(corpus([5]), length=6, special_tokens=3, seed=0)
+
+
+def test_earlier_runs_have_filled_rows() -> None:
+    split = corpus([7, 30, 4, 12, 1, 22])
+    split.order = "arrays"
+    plan = cut_documents(split, length=16, special_tokens=2, seed=0)
+    filled = laid(split)
+    assert [plan.row(k) for k in range(len(plan))] == [filled.row(k) for k in range(len(filled))]
+
+
+class AlternatingBudget(RowBudget):
+    """Room for segments of at most 5, 4, 3, ... tokens."""
+
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
+
+    @override
+    def capacity(self) -> int:
+        return self.largest
+
+    @override
+    def add(self, tokens: int) -> None:
+        self.largest -= 1
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    size=st.integers(1, 400),
+    length=st.integers(3, 300),
+    new_row=st.sampled_from([partial(TemplateBudget, 40, 3), partial(AlternatingBudget, 5)]),
+)
+def test_rows_of_one_document_repeat(size: int, length: int, new_row: BudgetFactory) -> None:
+    """They are the rows of a loop over its segments."""
+    split = corpus([size])
+    plan = pack_documents(split, length=length, new_row=new_row, seed=0)
+    least = max(1, length // 64)
+    expected: list[list[tuple[int, int]]] = []
+    position = 0
+    room = None
+    while position < size:
+        if room is None:
+            room = new_row()
+            expected.append([])
+        tokens = min(size - position, room.capacity())
+        if tokens < min(least, size - position):
+            room = None
+            continue
+        expected[-1].append((position, position + tokens))
+        position += tokens
+        room.add(tokens)
+    assert [plan.row(k) for k in range(len(plan))] == expected
+
+
+def test_filled_rows_of_many_documents_are_cached(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A budget of the package is known by its arguments; another one may change without notice."""
+    monkeypatch.setattr(document_stream, "CACHED_DOCUMENTS", 0)
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    split = corpus([7, 30, 4, 12, 1, 22])
+    in_memory = laid(split)
+    split.key = "digest"
+    new_row = partial(AlternatingBudget, 5)
+    pack_documents(split, length=16, new_row=new_row, seed=0)
+    assert not list(tmp_path.rglob("*.npy"))
+    for _ in range(2):
+        mapped = laid(split)
+        assert [mapped.row(k) for k in range(len(mapped))] == [
+            in_memory.row(k) for k in range(len(in_memory))
+        ]
+    laid(split, around=1)
+    assert len(list(tmp_path.rglob("rows.npy"))) == 2

@@ -29,7 +29,7 @@ from tests.families.elmo_streams import (
 from tests.objectives.words import vocabulary
 from zoo.conformance.hf_reference import hub_state
 from zoo.data.corpus import Split
-from zoo.data.rng import generator
+from zoo.data.order import KeyedPermutation
 from zoo.errors import UsageError
 from zoo.objectives.base import Example
 from zoo.objectives.examples.vocabulary import TokenizerView
@@ -85,7 +85,8 @@ def test_consecutive_rows_are_the_streams(sizes: list[list[int]], length: int, s
     numbers = itertools.count(3)
     documents = [[[next(numbers) for _ in range(n)] for n in document] for document in sizes]
     examples = rows(Split.from_documents(documents), length, seed=seed)
-    shuffled = [documents[k] for k in generator(seed, "documents").permutation(len(documents))]
+    order = KeyedPermutation(len(documents), seed, "documents")
+    shuffled = [documents[order[k]] for k in range(len(documents))]
     texts = [[BEGIN, *sentence, END] for document in shuffled for sentence in document]
     end = len(examples) * length
     assert end <= sum(len(text) - 1 for text in texts) < end + length

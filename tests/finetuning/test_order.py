@@ -9,7 +9,7 @@ import torch
 
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, labelled, settings
-from zoo.data.packing import EpochShuffle
+from zoo.finetuning.order import EpochShuffle
 from zoo.finetuning.runs import FineTuneRun
 from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.training.distributed.context import DistContext

@@ -13,6 +13,7 @@ from tests.families.parity import random_model
 from tests.objectives.words import counted, labels, split, texts, vocabulary
 from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
+from zoo.data.order import KeyedPermutation
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives import objective_type
@@ -208,7 +209,7 @@ def test_concatenated_documents_are_one_text(name: str) -> None:
     split = counted(lengths, first=104)
     options = {} if name in ("prefix-lm", "deshuffling") else {"noise_density": 0.15}
     task = objective(name, 64, MANY, concat_documents=True, **options)
-    order = generator(0, "documents").permutation(len(lengths)).tolist()
+    order = KeyedPermutation(len(lengths), 0, "documents").take(np.arange(len(lengths))).tolist()
     starts = np.cumsum([104, *lengths])
     stream = [token for k in order for token in range(starts[k], starts[k + 1])]
     dataset: Any = task.dataset(split, 0)

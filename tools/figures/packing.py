@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tools.figures.drawing import Canvas, Colour
-from zoo.data.packing import TemplateBudget, pack_documents
+from zoo.data.corpus import Split
+from zoo.data.packing import cut_documents
 
 SIZES = (21, 9, 30, 13, 6, 17)  # tokens of the documents
 LENGTH = 32  # tokens of a row
@@ -15,20 +15,11 @@ CELL = 11
 TALL = 24
 
 
-class Documents:
-    """Documents of the given sizes."""
-
-    def document_starts(self) -> NDArray[np.int64]:
-        """Return the start of each document, and the end."""
-        return np.array([0, *np.cumsum(SIZES)], dtype=np.int64)
-
-
 def draw() -> str:
     """Return the figure."""
-    starts = Documents().document_starts().tolist()
-    plan = pack_documents(
-        Documents(), length=LENGTH, new_row=lambda: TemplateBudget(LENGTH, special_tokens=0), seed=0
-    )
+    split = Split.from_documents([[[0] * size] for size in SIZES])
+    starts = split.document_starts().tolist()
+    plan = cut_documents(split, length=LENGTH, special_tokens=0, seed=0)
     packed = [
         [
             (end - start, int(np.searchsorted(starts, start, "right")) - 1)

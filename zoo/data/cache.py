@@ -1,22 +1,17 @@
-"""Caches of corpora, each built at its first use, and of arrays that are computed from them."""
+"""The cache of corpora, each built at its first use."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import numpy as np
 from blake3 import blake3
-from numpy.lib import format as npy
-from numpy.typing import NDArray
 
 from zoo.data.build import CorpusSpec, build
 from zoo.data.corpus import DEFAULT_EVAL_FRACTION, FORMAT_VERSION, Corpus, is_corpus
 from zoo.data.readers.documents import ReaderConfig
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import UsageError
-from zoo.io.cached_files import cached_files
 from zoo.io.paths import home
 from zoo.version import __version__
 
@@ -78,40 +73,3 @@ def _cache_key(spec: CorpusSpec) -> str:
         suffixes += [file.suffixes for file in files]
     parts = [FORMAT_VERSION, __version__, digests, suffixes, spec.settings()]
     return blake3(msgspec.json.encode(parts)).hexdigest(8)
-
-
-Arrays = Mapping[str, NDArray[Any]]
-
-
-def cached_arrays(kind: str, key: str, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
-    """Return arrays by name, made and written by the first process that needs them.
-
-    Other processes wait for it and map its files. Damaged files are replaced. If the cache cannot
-    be written, each process makes its own arrays in memory.
-    """
-    arrays: Arrays | None = None
-
-    def write(directory: Path) -> None:
-        nonlocal arrays
-        arrays = make()
-        for name, array in arrays.items():
-            contiguous = np.ascontiguousarray(array)
-            with (directory / f"{name}.npy").open("wb") as file:
-                npy.write_array_header_1_0(file, npy.header_data_from_array_1_0(contiguous))
-                # np.save hides the system's error, such as a full disk.
-                file.write(contiguous.data)
-
-    mapped_arrays = cached_files(kind, key, write, _map)
-    if mapped_arrays:
-        return mapped_arrays
-    if arrays is None:
-        arrays = make()
-    return dict(arrays)
-
-
-def _map(directory: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a directory, mapped to memory."""
-    arrays = {}
-    for path in sorted(directory.glob("*.npy")):
-        arrays[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
-    return arrays

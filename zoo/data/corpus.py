@@ -24,6 +24,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from zoo.checkpoint import TOKENIZER
+from zoo.data.order import DEFAULT_ORDER, DataOrder
 from zoo.data.readers.documents import CORPUS_MANIFEST, ReaderConfig
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.digests.files import FileDigest
@@ -68,6 +69,11 @@ class SplitRecord(JsonStruct):
         names = (f"{name}/tokens-{number:05}.bin" for number in range(len(self.files)))
         return [file for file in names if file in self.files]
 
+    def offsets_key(self, name: str) -> str:
+        """Return a digest of the offsets of sentences and documents; ``name`` is the split's."""
+        files = [self.files[f"{name}/{kind}.bin"] for kind in ("sentences", "documents")]
+        return blake3("".join(file.blake3 for file in files).encode()).hexdigest(16)
+
 
 class CorpusRecord(JsonStruct):
     """``corpus.json``."""
@@ -93,12 +99,27 @@ class Split:
         shards: token ids in order; a document lies in one shard.
         sentences: start of each sentence in tokens, and the end, (sentences + 1,), int64.
         documents: start of each document in sentences, and the end, (documents + 1,), int64.
+        order: kind of the order in which a run reads the documents.
+        key: digest of the offsets; empty for a split in memory.
     """
 
-    def __init__(self, shards: Sequence[Tokens], sentences: Offsets, documents: Offsets) -> None:
+    def __init__(
+        self,
+        shards: Sequence[Tokens],
+        sentences: Offsets,
+        documents: Offsets,
+        *,
+        order: DataOrder = DEFAULT_ORDER,
+        key: str = "",
+    ) -> None:
         self.shards = list(shards)
         self.sentences = sentences
         self.documents = documents
+        self.order: DataOrder = order
+        self.key = key
+        # Plain views: elements of a ``memmap`` take longer to read.
+        self._sentence_starts = np.asarray(sentences)
+        self._first_sentences = np.asarray(documents)
         self._ends = np.cumsum([len(shard) for shard in self.shards])
 
     @classmethod
@@ -112,6 +133,34 @@ class Split:
     def tokens(self) -> int:
         """Number of tokens."""
         return int(self._ends[-1]) if self.shards else 0
+
+    @property
+    def num_documents(self) -> int:
+        """Number of documents."""
+        return len(self.documents) - 1
+
+    def sentence_span(self, document: int) -> tuple[int, int]:
+        """Return the first sentence of a document, and the one after its last."""
+        first_sentences = self._first_sentences
+        return int(first_sentences[document]), int(first_sentences[document + 1])
+
+    def document_span(self, number: int) -> tuple[int, int]:
+        """Return the start of a document in tokens, and its end."""
+        first, last = self.sentence_span(number)
+        return int(self._sentence_starts[first]), int(self._sentence_starts[last])
+
+    def sentence_spans(self, first: int, last: int) -> Offsets:
+        """Return the spans of successive documents in sentences, (last - first, 2), int64."""
+        documents = _apart(self.documents, first, last + 1)
+        return np.stack([documents[:-1], documents[1:]], axis=1)
+
+    def document_spans(self, first: int, last: int) -> Offsets:
+        """Return start and end of successive documents in tokens, (last - first, 2), int64."""
+        documents = _apart(self.documents, first, last + 1)
+        first_sentence = int(documents[0])
+        sentences = _apart(self.sentences, first_sentence, int(documents[-1]) + 1)
+        starts = sentences[documents - first_sentence]
+        return np.stack([starts[:-1], starts[1:]], axis=1)
 
     def document_starts(self) -> Offsets:
         """Return the start of each document in tokens, and the end, (documents + 1,), int64."""
@@ -128,6 +177,20 @@ class Split:
         shard = int(np.searchsorted(self._ends, start, side="right"))
         shard_start = int(self._ends[shard]) - len(self.shards[shard])
         return self.shards[shard][start - shard_start : end - shard_start].astype(np.int64)
+
+
+def _apart(offsets: Offsets, first: int, last: int) -> Offsets:
+    """Return some of the offsets of a mapped file in a map of their own.
+
+    The memory of a map includes what has been read of it. A map of a part is closed when the part
+    is no longer used, so that who reads all offsets in parts does not hold them all.
+    """
+    if not isinstance(offsets, np.memmap) or offsets.filename is None:
+        return offsets[first:last]
+    start = offsets.offset + first * offsets.itemsize
+    size = last - first
+    part = np.memmap(offsets.filename, np.dtype("<i8"), "r", offset=start, shape=(size,))
+    return part
 
 
 def _offsets(lengths: Any) -> Offsets:
@@ -175,8 +238,13 @@ class Corpus:
         token_size = np.dtype(self.record.dtype).itemsize
         return sum(shard_sizes.values()) == token_size * split.tokens
 
-    def split(self, name: str) -> Split:
-        """Open a split: ``train`` or ``validation``."""
+    def split(self, name: str, *, order: DataOrder = DEFAULT_ORDER) -> Split:
+        """Open a split: ``train`` or ``validation``.
+
+        Args:
+            name: name of the split.
+            order: kind of the order in which a run reads the documents.
+        """
         if name not in self.record.splits:
             raise UsageError(
                 f"{self.path} has no split {name!r}", f"it has {', '.join(self.record.splits)}"
@@ -187,6 +255,8 @@ class Corpus:
             shards,
             self._map(f"{name}/sentences.bin", record, "int64"),
             self._map(f"{name}/documents.bin", record, "int64"),
+            order=order,
+            key=record.offsets_key(name),
         )
 
     @cached_property

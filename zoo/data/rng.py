@@ -21,7 +21,12 @@ def torch_seed(seed: int, *purpose: int | str) -> int:
     return _key(seed, purpose) >> 65
 
 
+def key_bytes(seed: int, purpose: tuple[int | str, ...], size: int) -> bytes:
+    """Return a hash of the key, of any number of bytes."""
+    words = "\0".join(f"{type(part).__name__}:{part}" for part in (seed, *purpose))
+    return blake3(words.encode()).digest(size)
+
+
 def _key(seed: int, purpose: tuple[int | str, ...]) -> int:
     """Return a 128-bit hash of the key."""
-    words = "\0".join(f"{type(part).__name__}:{part}" for part in (seed, *purpose))
-    return int.from_bytes(blake3(words.encode()).digest(16), "little")
+    return int.from_bytes(key_bytes(seed, purpose, 16), "little")

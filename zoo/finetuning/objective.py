@@ -8,12 +8,12 @@ import msgspec
 import torch
 
 from zoo.checkpoint import load_text_tokenizer
-from zoo.data.packing import EpochShuffle
 from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config, Problem
 from zoo.families.tasks import LabelType
+from zoo.finetuning.order import EpochShuffle
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import FineTuningTask, TaskContext, TaskSplit
 from zoo.objectives.base import (

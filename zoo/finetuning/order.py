@@ -3,11 +3,37 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.data.packing import EpochShuffle
+from zoo.data.order import RowOrder
 from zoo.data.rng import generator
 from zoo.overrides import override
 
 Rows = NDArray[np.int64]
+
+
+class EpochShuffle(RowOrder):
+    """Endless sequence of row indices: every epoch has each row once, in a new random order."""
+
+    def __init__(self, num_rows: int, seed: int) -> None:
+        self.num_rows = num_rows
+        self.seed = seed
+        self._epoch = -1
+        self._order = np.zeros(0, dtype=np.int64)
+
+    @override
+    def __getitem__(self, number: int) -> int:
+        epoch, position = divmod(number, self.num_rows)
+        if epoch != self._epoch:
+            self._order = self.epoch(epoch)
+            self._epoch = epoch
+        return int(self._order[position])
+
+    def rows(self, epoch: int) -> Rows:
+        """Return the rows of an epoch in any order, (num_rows,); by default 0 to ``num_rows``."""
+        return np.arange(self.num_rows)
+
+    def epoch(self, epoch: int) -> Rows:
+        """Return the rows of an epoch in its order, (num_rows,)."""
+        return generator(self.seed, "order", epoch).permutation(self.rows(epoch))
 
 
 class ProportionalMixture(EpochShuffle):

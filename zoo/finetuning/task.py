@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from zoo.data.packing import EpochShuffle
 from zoo.data.readers.labelled import Sample
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
@@ -29,6 +28,7 @@ from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config, Problem
 from zoo.families.tasks import LabelType
+from zoo.finetuning.order import EpochShuffle
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack
 from zoo.inference.results import LocatedSample, TaskResults
 from zoo.metrics import Metric

@@ -1,12 +1,13 @@
 """Causal language modelling: next-token prediction (Radford et al. 2018 and 2019)."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.data.packing import TemplateBudget, pack_documents
+from zoo.data.document_stream import Documents
+from zoo.data.packing import cut_documents
 from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Objective, Outputs
 from zoo.objectives.examples.packing import pack, without_special_tokens
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
@@ -33,32 +34,52 @@ def boundary_tokens(vocabulary: TokenizerView) -> tuple[Ids, Ids]:
     return np.array([start]), np.array([end])
 
 
-class TransitionDocuments:
+class TransitionDocuments(Documents):
     """The documents of a split as transitions from one token to the next."""
+
+    # A document of n tokens, and those before and after it, has one transition less than tokens.
+    # The address of its first transition is the one of its first token, plus a place for each
+    # special token of the documents before it, so that no sum over documents is needed.
 
     def __init__(self, split: "Split", before: Ids, after: Ids) -> None:
         self.split = split
         self.before = before
         self.after = after
-        self._tokens = split.document_starts()
-        steps = np.diff(self._tokens) + (len(before) + len(after) - 1)
-        self._steps: Offsets = np.cumsum([0, *np.maximum(steps, 0)], dtype=np.int64)
+        self.order = split.order
+        self.special_count = len(before) + len(after)
+        self.key = f"{split.key} {self.special_count}" if split.key else ""
 
-    def document_starts(self) -> "Offsets":
-        """Return the first transition of each document, and the number of transitions."""
-        return self._steps
+    @property
+    @override
+    def num_documents(self) -> int:
+        return self.split.num_documents
+
+    @override
+    def document_span(self, number: int) -> tuple[int, int]:
+        start, end = self.split.document_span(number)
+        transitions = max(0, end - start + self.special_count - 1)
+        start += number * self.special_count
+        return start, start + transitions
+
+    @override
+    def document_spans(self, first: int, last: int) -> "Offsets":
+        tokens = self.split.document_spans(first, last)
+        starts = tokens[:, 0] + np.arange(first, last) * self.special_count
+        transitions = tokens[:, 1] - tokens[:, 0] + (self.special_count - 1)
+        return np.stack([starts, starts + np.maximum(transitions, 0)], axis=1)
 
     def read(self, start: int, end: int) -> Ids:
         """Return the tokens of some transitions of one document, (end - start + 1,), int64.
 
         All but the last are inputs, and all but the first are labels.
         """
-        document = int(np.searchsorted(self._steps, start, side="right")) - 1
-        text_start = int(self._tokens[document])
-        text_size = int(self._tokens[document + 1]) - text_start
+        documents = range(self.num_documents)
+        document = bisect_right(documents, start, key=self._start) - 1
+        text_start, text_end = self.split.document_span(document)
+        text_size = text_end - text_start
         # Positions in the document including its special tokens.
-        first = int(start - self._steps[document])
-        last = int(end + 1 - self._steps[document])
+        first = start - self._start(document)
+        last = end + 1 - self._start(document)
         # Positions in its text.
         shift = len(self.before)
         text_first = min(max(first - shift, 0), text_size)
@@ -70,6 +91,10 @@ class TransitionDocuments:
             pieces.append(self.after)
         return np.concatenate(pieces)
 
+    def _start(self, document: int) -> int:
+        """Return the address of the first transition of a document."""
+        return self.split.document_span(document)[0] + document * self.special_count
+
 
 class CausalDataset(ExampleDataset):
     """Packed rows of transitions."""
@@ -78,8 +103,7 @@ class CausalDataset(ExampleDataset):
         self.length = objective.length
         self.pad = objective.vocabulary.pad_id
         self.steps = TransitionDocuments(split, *boundary_tokens(objective.vocabulary))
-        new_row = partial(TemplateBudget, self.length, special_tokens=0)
-        self.layout = pack_documents(self.steps, length=self.length, new_row=new_row, seed=seed)
+        self.layout = cut_documents(self.steps, length=self.length, special_tokens=0, seed=seed)
 
     def __len__(self) -> int:
         return len(self.layout)

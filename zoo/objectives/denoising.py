@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from zoo.data.packing import BudgetFactory, Documents
+from zoo.data.document_stream import Documents
+from zoo.data.packing import BudgetFactory
 from zoo.errors import UsageError
 from zoo.objectives.examples.seq2seq_packing import plan_decoder_length
 from zoo.objectives.examples.span_noise import (

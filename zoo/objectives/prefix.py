@@ -6,7 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from zoo.data.packing import BudgetFactory, Documents, RowBudget
+from zoo.data.document_stream import Documents
+from zoo.data.packing import BudgetFactory, RowBudget
 from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.seq2seq import Seq2SeqObjective
 from zoo.overrides import override

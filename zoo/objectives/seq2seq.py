@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.data.packing import BudgetFactory, ConcatenatedDocuments, Documents, pack_documents
+from zoo.data.document_stream import Documents
+from zoo.data.packing import BudgetFactory, ConcatenatedDocuments, pack_documents
 from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Objective, Outputs
 from zoo.objectives.examples.packing import PackedRow, pack, without_special_tokens
 from zoo.objectives.examples.seq2seq_packing import plan_decoder_length

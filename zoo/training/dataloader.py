@@ -4,26 +4,19 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Protocol, TypeAlias, overload
+from typing import TypeAlias, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zoo.data.packing import EpochShuffle
+from zoo.data.order import DEFAULT_ORDER, EpochOrder, RowOrder
 from zoo.data.rng import generator
 from zoo.objectives.base import Batch, Example, ExampleDataset, TrainingObjective
 from zoo.training.devices import DeviceTransfer, PendingBatches
 
 Collate: TypeAlias = Callable[[Sequence[Example]], Batch]
 CollateWrapper: TypeAlias = Callable[[Collate, Sequence[Example]], Batch]
-
-
-class RowOrder(Protocol):
-    """An endless sequence of indices into a dataset."""
-
-    def __getitem__(self, number: int) -> int:
-        """Return the index at a position of the sequence."""
 
 
 class BatchLoader:
@@ -71,7 +64,9 @@ class BatchLoader:
                 self.micro_batches.append(share_of(micro, rank, world_size))
         else:
             self.micro_batches = split_range(share_of(rows, rank, world_size), micro_batch_size)
-        self._order: RowOrder = EpochShuffle(len(dataset), seed) if order is None else order
+        if order is None:
+            order = EpochOrder(DEFAULT_ORDER, len(dataset), seed)
+        self._order: RowOrder = order
         self._lengths = lengths
         self._from_step = first_step
         self._rows_before = 0

@@ -10,6 +10,7 @@ from blake3 import blake3
 from torch import nn
 
 from zoo.conversion.model_tensors import check_rules_of_plugin
+from zoo.data.order import DEFAULT_ORDER, DataOrder, EpochOrder
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.recipe import SeqLenWarmup
@@ -51,6 +52,8 @@ class PretrainSetup(RunSetup):
     # The objective with the shorter rows of a sequence-length warm-up.
     warmup_objective: Objective | None = None
     first_config: Any = None  # Configuration of the model in these rows, if it differs.
+    # Kind of the order of documents and rows; a run that has begun keeps its own.
+    data_order: DataOrder = DEFAULT_ORDER
 
     @property
     @override
@@ -114,6 +117,7 @@ class PretrainSetup(RunSetup):
         return {
             "corpus": str(path.resolve()),
             "corpus_digest": digest,
+            "data_order": self.data_order,
             "corpus_contents": blake3(msgspec.json.encode(parts, order="sorted")).hexdigest(),
         }
 
@@ -201,6 +205,7 @@ def pretrain_setup(
         loggers=loggers,
         warmup_objective=_warmup_objective(objective, config.seq_len_warmup, family, vocabulary),
         first_config=first_stage(family, model_config, config.seq_len_warmup),
+        data_order=DEFAULT_ORDER if resumed is None else resumed[1].data_order,
         init=init,
     )
 
@@ -313,7 +318,7 @@ def build_dataset(
     setup: PretrainSetup, split_name: str, min_rows: int, *, warmup: bool = False
 ) -> Any:
     """Pack a split of the corpus into rows."""
-    split = setup.corpus.split(split_name)
+    split = setup.corpus.split(split_name, order=setup.data_order)
     objective = setup.objective
     if warmup and setup.warmup_objective is not None:
         objective = setup.warmup_objective
@@ -363,9 +368,10 @@ def _make_loader(
     # Terms of a wrapper count all positions, so that none are added for it.
     if config.compile and setup.collate_wrapper is None:
         collate = partial(collate_static, objective)
+    dataset = build_dataset(setup, "train", rows, warmup=warmup)
     return BatchLoader(
         objective,
-        build_dataset(setup, "train", rows, warmup=warmup),
+        dataset,
         seed=config.seed,
         global_batch_size=rows,
         micro_batch_size=config.micro_batch_size(objective.length),
@@ -376,6 +382,7 @@ def _make_loader(
         collate=collate,
         collate_wrapper=setup.collate_wrapper,
         device=dist.device,
+        order=EpochOrder(setup.data_order, len(dataset), config.seed),
     )
 
 
@@ -398,5 +405,6 @@ def eval_batches(setup: PretrainSetup, dist: DistContext) -> list[Batch]:
         world_size=world_size,
         purpose="validation",
         collate_wrapper=setup.collate_wrapper,
+        order=EpochOrder(setup.data_order, len(dataset), setup.config.seed),
     )
     return loader.make_batches(0)

@@ -36,7 +36,7 @@ from zoo_xlnet.objective import (
     hidden_keys,
     sample_spans,
 )
-from zoo_xlnet.stream import DocumentStream, Ids, ReversedStream, draw_segments
+from zoo_xlnet.stream import Ids, MarkedStream, ReversedStream, draw_segments
 
 SPECIAL = {"unk": 0, "cls": 3, "sep": 4, "pad": 5, "mask": 6}
 END, LENGTH, SEED = 7, 24, 3
@@ -193,10 +193,10 @@ def released_segments(
 @pytest.mark.parametrize("reverse", [False, True])
 def test_segments_are_those_of_the_released_code(reverse: bool) -> None:
     """Segments of both kinds, from any place of the stream."""
-    stream: Any = DocumentStream(corpus(), END, SEED)
+    stream: Any = MarkedStream(corpus(), END, SEED)
     if reverse:
         stream = ReversedStream(stream)
-    sizes = np.diff(stream.boundaries)
+    sizes = np.diff(stream.boundaries_around(0, len(stream)))
     sent_ids = np.repeat(np.arange(len(sizes)) % 2 == 1, sizes)
     for seed in range(200):
         begin = seed % (len(sent_ids) - 30)
@@ -208,8 +208,8 @@ def test_segments_are_those_of_the_released_code(reverse: bool) -> None:
 def test_stream_has_all_documents_and_is_read_in_both_directions() -> None:
     """Each document is followed by ``<eod>``, and no token is lost."""
     split = corpus()
-    stream = DocumentStream(split, END, SEED)
-    length = int(stream.boundaries[-1])
+    stream = MarkedStream(split, END, SEED)
+    length = len(stream)
     whole = stream.read(0, length)
     starts = split.document_starts()
     expected = {tuple(split.read(int(a), int(b))) for a, b in pairwise(starts)}
@@ -220,9 +220,9 @@ def test_stream_has_all_documents_and_is_read_in_both_directions() -> None:
         assert np.array_equal(stream.read(start, end), whole[start:end])
         backward = ReversedStream(stream).read(start, end)
         assert np.array_equal(backward, whole[::-1][start:end])
-    assert np.array_equal(
-        np.diff(ReversedStream(stream).boundaries), np.diff(stream.boundaries)[::-1]
-    )
+    boundaries = stream.boundaries_around(0, length)
+    backward = ReversedStream(stream).boundaries_around(0, length)
+    assert np.array_equal(np.diff(backward), np.diff(boundaries)[::-1])
 
 
 def test_rows_go_on_where_the_memory_ends() -> None:

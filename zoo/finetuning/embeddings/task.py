@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from zoo.data.packing import EpochShuffle
 from zoo.data.readers.labelled import label_name, label_number, warn_of_equal_numbers
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
@@ -35,6 +34,7 @@ from zoo.finetuning.embeddings.representation import (
     splits_micro_batches,
 )
 from zoo.finetuning.labels import label_index, order_labels
+from zoo.finetuning.order import EpochShuffle
 from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.finetuning.task import (
     LABELS,

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.corpus import Split
-from zoo.data.packing import PackingPlan, TemplateBudget, pack_documents
+from zoo.data.packing import RowPlan, cut_documents
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 
 Text = tuple[Ids, Ids, NDArray[np.bool_]]
@@ -76,8 +75,10 @@ class PackedDataset:
         self.split = split
         self.vocabulary = vocabulary
         self.length = length
-        measure = partial(TemplateBudget, length, special_tokens=vocabulary.single_template.size)
-        self.plan: PackingPlan = pack_documents(split, length=length, new_row=measure, seed=seed)
+        special_tokens = vocabulary.single_template.size
+        self.plan: RowPlan = cut_documents(
+            split, length=length, special_tokens=special_tokens, seed=seed
+        )
 
     def __len__(self) -> int:
         return len(self.plan)

@@ -10,7 +10,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from zoo.data.cache import cached_arrays
+from zoo.data.cached_arrays import cached_arrays
 from zoo.data.corpus import Offsets, Split
 from zoo.data.rng import generator
 from zoo.io.progress import progress

@@ -6,7 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from zoo.data.packing import BudgetFactory, Documents, RowBudget
+from zoo.data.document_stream import BLOCK_DOCUMENTS, Documents
+from zoo.data.packing import BudgetFactory, RowBudget
 from zoo.errors import UsageError
 from zoo.overrides import override
 
@@ -56,9 +57,13 @@ def plan_decoder_length(
     if not sources:
         raise UsageError(f"rows of {length} tokens have no place for text", "make them longer")
     # Documents are cut into texts of the largest number of tokens, and a remainder.
-    full_texts, remainders = np.divmod(np.diff(documents.document_starts()), len(sources))
-    texts = np.bincount(remainders, minlength=len(sources) + 1)
-    texts[-1] = full_texts.sum()
+    texts = np.zeros(len(sources) + 1, dtype=np.int64)
+    for first in range(0, documents.num_documents, BLOCK_DOCUMENTS):
+        last = min(first + BLOCK_DOCUMENTS, documents.num_documents)
+        spans = documents.document_spans(first, last)
+        full_texts, remainders = np.divmod(spans[:, 1] - spans[:, 0], len(sources))
+        texts += np.bincount(remainders, minlength=len(texts))
+        texts[-1] += full_texts.sum()
     source_tokens = texts[1:] @ np.array(sources)
     target_tokens = texts[1:] @ np.array(targets)
     decoder_length = max(round(length * target_tokens / source_tokens), targets[-1])

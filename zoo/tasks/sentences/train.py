@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from zoo.data.packing import EpochShuffle
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
@@ -14,6 +13,7 @@ from zoo.finetuning.embeddings.data import TextGroup, review_group
 from zoo.finetuning.embeddings.options import EmbeddingOptions, stored_options
 from zoo.finetuning.embeddings.representation import Representation
 from zoo.finetuning.embeddings.task import EmbeddingInputs, EmbeddingModel, SentenceEncoder
+from zoo.finetuning.order import EpochShuffle
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import FineTuningTask, TaskContext, TaskData, TaskInputs
 from zoo.inference.results import ResultContext, TaskResults

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from zoo.data.order import DataOrder
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.self_digest import read_record
 from zoo.io.json import JsonStruct
@@ -41,6 +42,9 @@ class RunManifest(JsonStruct, kw_only=True):
     # BLAKE3 of what the corpus holds, whatever its sources are called; empty in runs of earlier
     # versions.
     corpus_contents: str = ""
+    # Kind of the order of documents and rows, of a run on a corpus; ``arrays`` in runs of earlier
+    # versions. See ``zoo.data.order``.
+    data_order: DataOrder = "arrays"
     # Files, columns and labels of a run on tables; ``None`` for a corpus.
     data: dict[str, Any] | None = None
     # Special tokens of the tokenizer in the run's directory, of a run on tables.

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.disks import fill, small_disk
-from zoo.data.cache import cached_arrays
+from zoo.data.cached_arrays import cached_arrays
 from zoo.io.cached_directories import MAX_CACHED
 from zoo.io.cached_files import MANIFEST
 from zoo.io.paths import home

@@ -1,0 +1,80 @@
+"""The cache of arrays that are computed from corpora, each written once a host and mapped."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from zoo.io.cached_files import cached_files
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def cached_arrays(kind: str, key: str, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
+    """Return arrays by name, made and written by the first process that needs them.
+
+    Other processes wait for it and map its files. Damaged files are replaced. If the cache cannot
+    be written, each process makes its own arrays in memory.
+    """
+    arrays: Arrays | None = None
+
+    def write(directory: Path) -> None:
+        nonlocal arrays
+        arrays = make()
+        for name, array in arrays.items():
+            contiguous = np.ascontiguousarray(array)
+            header = npy.header_data_from_array_1_0(contiguous)
+            _write_array(directory / f"{name}.npy", header, [contiguous])
+
+    mapped_arrays = cached_files(kind, key, write, _map)
+    if mapped_arrays:
+        return mapped_arrays
+    if arrays is None:
+        arrays = make()
+    return dict(arrays)
+
+
+def cached_array(
+    kind: str, key: str, name: str, size: int, blocks: Callable[[], Iterator[NDArray[np.int64]]]
+) -> NDArray[np.int64]:
+    """Return an array that is computed in blocks, as ``cached_arrays`` does.
+
+    The first process writes each block when it is computed, so that it never holds the array.
+
+    Args:
+        kind: directory of ``$ZOO_HOME``.
+        key: digest of all that the array depends on; empty for an array in memory.
+        name: name of the array's file.
+        size: number of elements.
+        blocks: computes the blocks in order.
+    """
+    if key:
+        header = npy.header_data_from_array_1_0(np.empty(0, np.int64)) | {"shape": (size,)}
+
+        def write(directory: Path) -> None:
+            _write_array(directory / f"{name}.npy", header, blocks())
+
+        mapped_arrays = cached_files(kind, key, write, _map)
+        if mapped_arrays:
+            # A plain view: elements of a ``memmap`` take longer to read.
+            return np.asarray(mapped_arrays[name])
+    return np.concatenate([np.empty(0, np.int64), *blocks()])
+
+
+def _write_array(path: Path, header: dict[str, Any], blocks: Iterable[NDArray[Any]]) -> None:
+    """Write an array to an .npy file, of contiguous parts."""
+    with path.open("wb") as file:
+        npy.write_array_header_1_0(file, header)
+        for block in blocks:
+            file.write(block.data)  # np.save hides the system's error, such as a full disk.
+
+
+def _map(directory: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a directory, mapped to memory."""
+    arrays = {}
+    for path in sorted(directory.glob("*.npy")):
+        arrays[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return arrays

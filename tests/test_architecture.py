@@ -44,6 +44,7 @@ def test_functions_are_defined_there(name: str, path: str) -> None:
         scope = nodes[0]
 
 
+@pytest.mark.by_default("masked-lm-False", "none-True")
 @pytest.mark.parametrize(
     ("head", "training"),
     [("masked-lm", False), ("masked-lm", True), ("pretraining", True), ("none", True)],

@@ -59,6 +59,7 @@ def test_an_adapter_is_applied_to_its_base(method: str, adapted: Adapted, tmp_pa
     assert [c.outcome for c in verify(adapter)] == ["ok", "ok"]
 
 
+@pytest.mark.by_default("prefix")
 @pytest.mark.parametrize(
     "method",
     [  # one of three bottlenecks

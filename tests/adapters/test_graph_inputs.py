@@ -18,7 +18,7 @@ from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, settings, texts, write_table
 from tests.inference.conftest import converted
 from zoo.adapters.graph_inputs import write_adapters
-from zoo.checkpoint import load_checkpoint
+from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.conformance.verify import verify
 from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
@@ -112,15 +112,29 @@ def test_adapters_of_one_name_are_refused(adapted: Adapted, tmp_path: Path) -> N
     assert not (tmp_path / "x").exists()
 
 
-def test_a_graph_that_generates_has_no_adapter_inputs(hub_checkpoint: Make, tmp_path: Path) -> None:
+def generator_with_adapter(hub_checkpoint: Make, tmp_path: Path) -> tuple[Checkpoint, Path]:
+    """Return a GPT-2, and the directory of an adapter of it."""
     ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 0)
     source = hub_checkpoint("GPT2LMHeadModel", tokenizer=False, **ids)
     base = converted(source, tmp_path / "base")
     write_random_adapter(base, tmp_path / "adapter", method="lora")
-    options = ["--adapter", tmp_path / "adapter", "--adapter-inputs", "-o", tmp_path / "x"]
+    return base, tmp_path / "adapter"
+
+
+def test_a_graph_that_generates_has_no_adapter_inputs(hub_checkpoint: Make, tmp_path: Path) -> None:
+    base, adapter = generator_with_adapter(hub_checkpoint, tmp_path)
+    options = ["--adapter", adapter, "--adapter-inputs", "-o", tmp_path / "x"]
     kind, message = error_of(["export", base.path, *options])
     assert kind is UsageError and "a graph that generates has no inputs" in message
     assert "add --no-cache" in message and not (tmp_path / "x").exists()
+
+
+@pytest.mark.long
+def test_a_graph_that_generates_without_a_cache_has_adapter_inputs(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    base, adapter = generator_with_adapter(hub_checkpoint, tmp_path)
+    options = ["--adapter", adapter, "--adapter-inputs", "-o", tmp_path / "x"]
     zoo("export", base.path, *options, "--no-cache")
     assert (tmp_path / "x" / "adapters" / "adapter" / "adapter.safetensors").exists()
 

@@ -39,7 +39,7 @@ MECHANISMS = [  # others scale as they do, or have adapters in more places
 ]
 
 
-@pytest.mark.by_default("lora", "prefix")
+@pytest.mark.by_default("lora")
 @pytest.mark.parametrize("method", MECHANISMS)
 def test_a_run_resumes_bit_for_bit(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained(**DROPOUT)

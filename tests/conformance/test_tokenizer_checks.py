@@ -62,7 +62,7 @@ def find_problem(
     return ""
 
 
-@pytest.mark.by_default("t5", "xlm-roberta")
+@pytest.mark.by_default("t5-new_tokens3")
 @pytest.mark.parametrize(
     ("model_type", "new_tokens"),
     [
@@ -78,7 +78,7 @@ def test_tokens_before_the_pieces_of_the_file(
     assert find_problem(model_type, new_tokens, tmp_path) == ""
 
 
-@pytest.mark.by_default("xlm-roberta")
+@pytest.mark.by_default("xlm-roberta-changes1")
 @pytest.mark.parametrize(
     ("model_type", "changes", "message"),
     [

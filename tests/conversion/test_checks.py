@@ -175,6 +175,7 @@ def test_a_tensor_that_the_layout_lacks_is_read_and_not_written(
     assert POSITIONS not in load_file(tmp_path / "back" / "model.safetensors")
 
 
+@pytest.mark.long
 def test_a_trained_model_has_the_tensor_on_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

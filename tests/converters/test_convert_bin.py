@@ -40,6 +40,7 @@ def save_as_bin(source: Path, *, shards: int, zipped: bool) -> None:
         index.write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": weight_map}))
 
 
+@pytest.mark.by_default("3-True")
 @pytest.mark.parametrize(("shards", "zipped"), [(1, False), (3, True)])
 def test_a_pickle_converts_to_the_same_bytes(
     hub_checkpoint: Make, tmp_path: Path, shards: int, zipped: bool

@@ -110,11 +110,9 @@ ALONE = ("BertForSequenceClassification", "T5ForConditionalGeneration", "GPT2LMH
 
 
 @pytest.mark.by_default(
-    "directory-T5ForConditionalGeneration",
     "directory-BertForSequenceClassification",
-    "directory-ModernBertForSequenceClassification",
+    "directory-T5ForConditionalGeneration",
     "file-GPT2LMHeadModel",
-    "directory-XLMRobertaModel",
 )
 @pytest.mark.parametrize(
     ("architecture", "as_file"),

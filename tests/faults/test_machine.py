@@ -69,6 +69,9 @@ def repository(hub: Hub, inputs: Inputs) -> None:
     hub.add("org/name", {path.name: path.read_bytes() for path in inputs.source.iterdir()})
 
 
+@pytest.mark.by_default(
+    "convert-full-disk", "corpus build-read-only", "fetch-full-disk", "fetch with a lock-read-only"
+)
 @pytest.mark.usefixtures("repository")
 @pytest.mark.parametrize("state", DISKS)
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ CARDS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.by_default("hub", "onnx")
+@pytest.mark.by_default("hub")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.long if n == "openvino" else ()) for n in CARDS]
 )

@@ -137,6 +137,7 @@ MEETINGS: dict[str, Callable[[Path, int], list[str]]] = {
 QUICK = ("plugins", "evaluations", "stored", "resumed")
 
 
+@pytest.mark.by_default("plugins-1", "stored-1")
 @pytest.mark.parametrize(
     ("name", "rounds"),
     [

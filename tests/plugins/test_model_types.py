@@ -46,7 +46,7 @@ def lay_out_current_metadata(folder: Path) -> None:
     (info / "entry_points.txt").write_text("\n".join(groups))
 
 
-@pytest.mark.by_default("bert", "theirs", "gemma2", "new", "gpt2")
+@pytest.mark.by_default("bert", "new", "theirs")
 @pytest.mark.parametrize("model_type", ["bert", *DECLARED["zoo.api1.model_types"], "theirs"])
 def test_model_type_imports_the_plugin_that_declares_it_alone(
     tmp_path: Path, model_type: str

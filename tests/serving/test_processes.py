@@ -135,6 +135,7 @@ def mapped_bytes(pid: int, part: str) -> tuple[int, int]:
     return resident, proportional
 
 
+@pytest.mark.long
 def test_two_servers_share_a_port_and_one_is_killed(models: Path) -> None:
     model = models / "classifier"
     statuses: list[int] = []

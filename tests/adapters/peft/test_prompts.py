@@ -195,23 +195,37 @@ def test_steps_of_generation_equal_whole_texts(
             torch.testing.assert_close(found[row], whole[0, -1], atol=1e-5, rtol=1e-5)
 
 
-def test_texts_leave_room_for_virtual_tokens(hub_checkpoint: Make, tmp_path: Path) -> None:
-    """Of a model with 40 positions, three belong to the prompt: longer texts are cut."""
+def convert_with_tokenizer(hub_checkpoint: Make, method: str, tmp_path: Path) -> Path:
+    """Convert a classifier with a prompt of peft, and return its directory."""
     _, source = base_of(hub_checkpoint, "BertForSequenceClassification", tmp_path)
     (source / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     converted(source, tmp_path / "with-tokenizer")
-    for method in ("prompt", "prefix"):
-        theirs = adapted_by_peft("BertForSequenceClassification", method, source)
-        theirs.save_pretrained(str(tmp_path / method))
-        options = ("--base", tmp_path / "with-tokenizer", "-o", tmp_path / f"ours-{method}")
-        zoo("convert", tmp_path / method, *options)
-        model = zoo_api.load(tmp_path / f"ours-{method}")
-        (long,) = model.classify(["a " * 60])
-        (cut,) = model.classify(["a " * 35])
-        assert long["scores"] == cut["scores"]
-    zoo("export", tmp_path / "ours-prompt", "-o", tmp_path / "graph")
-    prompted = zoo_api.load(tmp_path / "ours-prompt"), zoo_api.load(tmp_path / "graph")
-    (expected,), (found,) = (model.classify(["a " * 60]) for model in prompted)
+    theirs = adapted_by_peft("BertForSequenceClassification", method, source)
+    theirs.save_pretrained(str(tmp_path / method))
+    ours = tmp_path / f"ours-{method}"
+    zoo("convert", tmp_path / method, "--base", tmp_path / "with-tokenizer", "-o", ours)
+    return ours
+
+
+@pytest.mark.parametrize("method", ["prompt", "prefix"])
+def test_texts_leave_room_for_virtual_tokens(
+    method: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """Of a model with 40 positions, three belong to the prompt: longer texts are cut."""
+    model = zoo_api.load(convert_with_tokenizer(hub_checkpoint, method, tmp_path))
+    (long,) = model.classify(["a " * 60])
+    (cut,) = model.classify(["a " * 35])
+    assert long["scores"] == cut["scores"]
+
+
+@pytest.mark.long
+def test_texts_leave_room_for_virtual_tokens_in_a_graph(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    ours = convert_with_tokenizer(hub_checkpoint, "prompt", tmp_path)
+    zoo("export", ours, "-o", tmp_path / "graph")
+    (expected,) = zoo_api.load(ours).classify(["a " * 60])
+    (found,) = zoo_api.load(tmp_path / "graph").classify(["a " * 60])
     assert found["scores"] == pytest.approx(expected["scores"], abs=1e-5)
 
 

@@ -7,13 +7,13 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from tests.exporter import trace_once
 from tests.exporting.graph.making import LAYERS, parts, traced
 from tests.exporting.making import export_onnx
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import load_checkpoint
 from zoo.exporting.graph.fuse import fuse, fused_operators, order_gelu
 from zoo.exporting.graph.opsets import DEFAULT_OPSET
-from zoo.exporting.graph.trace import trace
 from zoo.inference.exported import check_files
 
 GELU = {"Gelu": LAYERS, "MultiHeadAttention": LAYERS}
@@ -32,6 +32,7 @@ def test_an_encoder_is_fused_and_compared(tmp_path: Path) -> None:
     assert f"{LAYERS} MultiHeadAttention" in "\n".join(report.lines())
 
 
+@pytest.mark.by_default("second")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -70,7 +71,7 @@ def test_onnxruntime_fuses_activations_of_plain_graphs(
 ) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", num_layers=1, activation=activation)
     (part,) = parts(checkpoint)
-    model = trace(part.module, part.example, part.spec, DEFAULT_OPSET).model
+    model = trace_once(part.module, part.example, part.spec, DEFAULT_OPSET).model
     counts = []
     for number in range(2):
         ir.save(model, tmp_path / "graph.onnx")

@@ -48,6 +48,7 @@ def test_a_head_of_several_texts_a_row(texts: Path, tmp_path: Path) -> None:
         QuantizationPlan([Quantization("int8")], eval_file=texts).check(checkpoint, "float32", None)
 
 
+@pytest.mark.long
 def test_logits_of_tokens_are_not_scores_of_texts(tmp_path: Path) -> None:
     """The first of the random rows, which the report names, has a single token."""
     head, family = "replaced-token-detection", get_family("electra")

@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from tests.exporting.conftest import Exported, with_tokenizer
-from tests.exporting.graph.making import made
+from tests.exporting.graph.making import LAYERS, made
 from tests.exporting.making import ListedLayers, export_onnx
 from tests.inference.making import LABELS, make_checkpoint
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
@@ -47,7 +47,7 @@ PRODUCTS = ("attention.qkv", "attention.out", "ffn.up", "ffn.down")
 def decoder(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """A small GPT, its export in float32, int8 and int4, and the report."""
     folder = tmp_path_factory.mktemp("int4")
-    checkpoint = made("second", folder / "model", layers=1)
+    checkpoint = made("second", folder / "model")
     plan = QuantizationPlan([INT8, INT4], max_drop=0.5)
     report = export_onnx(checkpoint, folder / "export", quantization=plan)
     return checkpoint, load_checkpoint(folder / "export"), report
@@ -171,7 +171,7 @@ def test_static_scales_come_from_the_texts(
 def test_blocks_of_four_bits_generate(decoder: Exported) -> None:
     _, export, report = decoder
     counts = operators(export.path / "onnx/model_q4.onnx")
-    assert counts["MatMulNBits"] == len(PRODUCTS) + 1  # and the vocabulary, a tied table
+    assert counts["MatMulNBits"] == len(PRODUCTS) * LAYERS + 1  # and the vocabulary, a tied table
     assert report.quantized["int4"].method == "block 32"
     releases = {dtype: copies.min_onnxruntime for dtype, copies in report.quantized.items()}
     # by loading these graphs in 1.15.1, 1.16.3, which refuses model_q4.onnx, and 1.17.3

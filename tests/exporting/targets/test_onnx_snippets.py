@@ -240,6 +240,7 @@ def test_onnx_runtime_classifies(name: str, hub_checkpoint: Make, tmp_path: Path
         assert printed.split()[0] == result["label"]
 
 
+@pytest.mark.long
 def test_onnx_runtime_scores_pairs(hub_checkpoint: Make, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder
 

@@ -45,6 +45,7 @@ def settings(model: Path, folder: Path, **changes: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_a_run_resumes_with_equal_files(pretrained: Pretrained, tmp_path: Path) -> None:
     path, _ = pretrained("BertForMaskedLM", hidden_dropout_prob=0.1)
     often = {"save_steps": 1, "save_total_limit": 9, "keep_optimizer": True}

@@ -81,7 +81,7 @@ def run_qa_features(source: Path, data: Path, max_length: int, stride: int) -> l
     return features
 
 
-@pytest.mark.by_default("24-5", "40-None")
+@pytest.mark.by_default("24-5")
 @pytest.mark.parametrize(("max_length", "stride"), [(40, None), (24, 5), (12, 0)])
 def test_windows_are_those_of_run_qa(
     pretrained: Pretrained, tmp_path: Path, max_length: int, stride: int | None

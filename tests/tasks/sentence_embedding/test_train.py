@@ -415,6 +415,7 @@ def test_pooling_can_be_set(hub_checkpoint: Make, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "loss", ["multiple-negatives", pytest.param("softmax", marks=pytest.mark.long)]
 )

@@ -78,6 +78,7 @@ def test_other_tasks_say_what_this_model_does(path: Path) -> None:
         opened(path).generate(["a"])
 
 
+@pytest.mark.long
 def test_the_encoder_embeds_and_the_graph_agrees(hub: Path, path: Path, tmp_path: Path) -> None:
     convert(CheckpointDir(hub, "test"), tmp_path / "encoder", head="encoder")
     vectors = opened(tmp_path / "encoder").embed(TEXTS)

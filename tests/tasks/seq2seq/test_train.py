@@ -156,6 +156,7 @@ def test_a_data_set_without_evaluation_has_no_metric(model: Path, tmp_path: Path
         finetune(tmp_path / "other", {**tree, "metric_for_best_model": "exact_match_second"})
 
 
+@pytest.mark.long
 def test_a_resumed_run_ends_bit_for_bit_the_same(model: Path, tmp_path: Path) -> None:
     files = (f"first={pairs(tmp_path / 'a.tsv')}", f"second={pairs(tmp_path / 'b.tsv', 10, 1)}")
     tree = tree_of(model, *files, data={"mixing_limit": 12}, save_total_limit=9)

@@ -121,6 +121,7 @@ def test_words_are_labelled_in_the_text(model: Path, tmp_path: Path) -> None:
         assert first["label"] == label, word
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", all_kinds("jieba"))
 def test_exports_say_what_splits_texts(kind: str, tmp_path: Path) -> None:
     model = make_model(kind, tmp_path)

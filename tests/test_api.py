@@ -14,6 +14,7 @@ from zoo.errors import UsageError
 small, hub_checkpoint = conftest.small, conftest.hub_checkpoint
 
 
+@pytest.mark.by_default("auto", "cpu")
 @pytest.mark.parametrize("backend", ["auto", "cpu", "onnx"])
 def test_a_directory_is_loaded_on_any_backend(small: Small, backend: zoo.api.Backend) -> None:
     made, source = small("BertModel")

@@ -195,6 +195,9 @@ def _import_all() -> None:
                 importlib.import_module(module.name)
     # hundreds of regular expressions, which the first model of transformers compiles
     importlib.import_module(CONVERSION_MAPPING).get_checkpoint_conversion_mapping("bert")
+    pages = importlib.import_module("zoo.report.html")._environment()
+    for name in pages.list_templates():
+        pages.get_template(name)  # which compiles it
     with importlib.import_module("zoo.exporting.graph.trace").silence():
         fill_tables(importlib.import_module("zoo.exporting.graph.opsets").DEFAULT_OPSET)
     keep_traces()

@@ -69,6 +69,7 @@ def positives(folder: Path) -> dict[str, Any]:
     return {"train": [str(write_table(folder / "t.tsv", rows))], "pair": "pair"}
 
 
+@pytest.mark.long
 def test_new_parameters_of_a_task_are_saved(pretrained: Pretrained, tmp_path: Path) -> None:
     """The projection of tokens and the regression, which the base lacks and no loss may read."""
     base, trained = pretrained()[0], dict[str, Path]()

@@ -99,6 +99,7 @@ def test_the_tokenizer_of_an_export(hub_checkpoint: Make, tmp_path: Path) -> Non
     assert "gives '[SEP]' the token type 2, and the table of types" in done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_graph_of_an_older_release_takes_token_types(
     hub_checkpoint: Make, tmp_path: Path
 ) -> None:

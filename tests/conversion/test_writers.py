@@ -40,10 +40,7 @@ def tensors(path: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.by_default(
     "none-float16",
     "masked-lm-bfloat16",
-    "pretraining-float32",
     "sequence-classification-float16",
-    "token-classification-bfloat16",
-    "question-answering-float32",
     "multiple-choice-float16",
 )
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -120,7 +120,7 @@ def test_the_files_are_as_the_manifest_says(tmp_path: Path, texts: Path) -> None
     assert len(np.frombuffer(files["train/documents.bin"], "<i8")) == train["documents"] + 1
 
 
-@pytest.mark.by_default("1", "300", "1048576")
+@pytest.mark.by_default("300")
 @pytest.mark.parametrize("shard", [1, 300, 1000, 1 << 20])
 def test_a_document_lies_in_one_shard(tmp_path: Path, texts: Path, shard: int) -> None:
     whole = built(tmp_path / "whole", texts).split("train")

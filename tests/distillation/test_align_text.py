@@ -99,6 +99,7 @@ def test_the_teacher_reads_the_students_text() -> None:
     assert batch.counts["sentence"] == len(texts) * WIDTH["hidden_size"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["by_text", pytest.param("sentences", marks=pytest.mark.long)])
 def test_embeddings_are_kept_in_a_cache(
     name: str,

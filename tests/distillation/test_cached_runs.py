@@ -201,6 +201,7 @@ def test_two_processes_equal_one(text: Path, tmp_path: Path) -> None:
             assert record["losses"] == pytest.approx(other["losses"], abs=1e-5)
 
 
+@pytest.mark.long
 def test_logits_and_embeddings_are_in_one_cache(text: Path, tmp_path: Path) -> None:
     terms = {"distillation": {"terms": {"text": {"kind": "sentence-mse"}}}}
     tree = masked(text, tmp_path / "cache", **terms)

@@ -188,6 +188,7 @@ def classifier(task: str) -> Path:
     return written_once(f"teacher-of-{task}", write) / "run/model"
 
 
+@pytest.mark.by_default("replaced-token-detection-bert", "sequence-classification-distilbert")
 @pytest.mark.parametrize(
     ("head", "student", "make"),
     [

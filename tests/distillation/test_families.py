@@ -45,6 +45,7 @@ def test_a_family_teaches_itself(family: str, tmp_path: Path) -> None:
     assert {name: value for name, value in result.items() if not math.isfinite(value)} == {}
 
 
+@pytest.mark.long
 def test_a_recurrent_teacher_carries_a_state_of_its_own(tmp_path: Path) -> None:
     """A student that equals its teacher has no divergence, in later steps, too."""
     path = pretrained("elmo")

@@ -97,6 +97,7 @@ def test_logits_are_compared_by_name(
         outputs = objective.forward(outputs.module, batch.tensors)
 
 
+@pytest.mark.long
 def test_the_largest_logits_of_a_cache_are_those_of_the_names(table: Path, tmp_path: Path) -> None:
     model = teacher_with(tmp_path / "teacher", table, ORDERS[0])
     recipe = {"recipe": "logits", "cache_teacher": str(tmp_path / "cache"), "cache_top_k": 2}
@@ -109,6 +110,7 @@ def test_the_largest_logits_of_a_cache_are_those_of_the_names(table: Path, tmp_p
     torch.testing.assert_close(top.values, values)
 
 
+@pytest.mark.long
 def test_a_cache_serves_students_of_any_order(table: Path, tmp_path: Path) -> None:
     """It holds the order of the teacher."""
     model = teacher_with(tmp_path / "teacher", table, ORDERS[0])

@@ -42,7 +42,7 @@ def pairs(path: Path) -> Path:
     return write_table(path, rows)
 
 
-@pytest.mark.by_default("text-classification", "token-classification", "question-answering")
+@pytest.mark.by_default("text-classification", "question-answering")
 @pytest.mark.parametrize("task", TASKS)
 def test_tasks(task: str, tmp_path: Path) -> None:
     """A student that equals its teacher has no error; one of fewer layers has, and learns."""
@@ -217,6 +217,7 @@ def test_recipes_for_labelled_data_need_a_task(tmp_path: Path) -> None:
         distill(tmp_path / "run", tree)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [pytest.param("lora", marks=pytest.mark.long), "pfeiffer"])
 def test_a_teacher_may_be_an_adapter(method: str, tmp_path: Path) -> None:
     """Its tokenizer and the rest of its weights are those of its base."""

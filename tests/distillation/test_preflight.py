@@ -76,6 +76,7 @@ def test_a_measurement_changes_nothing(teacher: Path, tmp_path: Path) -> None:
     trainer.train_dataloader.close()
 
 
+@pytest.mark.long
 def test_a_run_that_is_measured_ends_at_the_same_bytes(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def test_the_loss_is_that_of_the_mixed_layers(tree: dict[str, Any], tmp_path: Pa
     assert len(module.student.layers) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "frozen", [pytest.param([], marks=pytest.mark.long), ["layers.0"]], ids=str
 )

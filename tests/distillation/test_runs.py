@@ -58,6 +58,7 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted(teacher: Path, tmp_pa
     assert [name for name in saved if "projections.hidden" in name]
 
 
+@pytest.mark.long
 def test_terms_without_the_head_resume_exactly(teacher: Path, tmp_path: Path) -> None:
     """The last layer's feed-forward network and the head have no gradient then."""
     tree = settings(teacher, "distilbert", distillation={"recipe": "minilm"})

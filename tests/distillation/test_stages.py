@@ -179,6 +179,7 @@ def test_initial_layers_are_of_the_first_stage(tree: dict[str, Any], tmp_path: P
     assert [stage["init_layers"] for stage in settings] == ["first", None]
 
 
+@pytest.mark.long
 def test_an_assistant_teaches_the_student_of_each_seed(tmp_path: Path) -> None:
     """It has the teacher's layers and the student's width; an interrupted seed goes on."""
     teacher, path = pretrained("bert"), tmp_path / "seeds"

@@ -217,7 +217,7 @@ def test_generated_texts(seq2seq_path: Path, tmp_path: Path) -> None:
     assert np.mean([row["correct"] for row in rows]) == metrics["exact_match"]
 
 
-@pytest.mark.by_default("csv", "parquet")
+@pytest.mark.by_default("parquet")
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
 def test_the_command_writes_a_file_once(small: Small, tmp_path: Path, ending: str) -> None:
     model, _ = small("BertForSequenceClassification", **NAMES)

@@ -64,6 +64,7 @@ def export(checkpoint: Checkpoint, target: str, folder: Path, **settings: Any) -
     return data
 
 
+@pytest.mark.by_default("ctranslate2")
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_metadata_has_languages_and_results(
     target: str, evaluated: Checkpoint, tmp_path: Path

@@ -54,7 +54,7 @@ def test_static_embeddings_are_encoded(hub_checkpoint: Make, tmp_path: Path) -> 
         assert_equal(in_process(programs[program])[0]["embeddings"], folder)
 
 
-@pytest.mark.by_default("mean, normalized", "prompts")
+@pytest.mark.by_default("mean, normalized")
 @pytest.mark.parametrize("name", ["mean, normalized", "last token", "prompts", "cut"])
 def test_ctranslate2_computes_embeddings(name: str, hub_checkpoint: Make, tmp_path: Path) -> None:
     folder = export(

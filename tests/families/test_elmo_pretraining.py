@@ -197,6 +197,7 @@ def started(path: Path, **changes: Any) -> Path:
     return path / "model"
 
 
+@pytest.mark.long
 def test_words_that_elmo_predicts_are_shown(shared_home: Path, tmp_path: Path) -> None:
     checkpoint = load_checkpoint(started(tmp_path / "run"))
     session = TorchSession(checkpoint, "cpu")

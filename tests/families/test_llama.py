@@ -352,6 +352,7 @@ def test_old_and_new_spellings_of_the_rotation_are_one() -> None:
     assert configs[0] == configs[1] and configs[0] != LLAMA.from_hub({}).config
 
 
+@pytest.mark.by_default("llama", "qwen3", "gemma3_text")
 @pytest.mark.parametrize(
     ("model_type", "head"),
     [

@@ -61,6 +61,7 @@ def test_small_models_equal_the_reference(changes: dict[str, Any]) -> None:
     parity.assert_equal(FAMILY, replace(SMALL, **changes), "seq2seq-lm")
 
 
+@pytest.mark.long
 def test_padded_texts_up_to_the_longest_equal_the_reference() -> None:
     config = replace(SMALL, max_positions=1024, num_layers=1, decoder_layers=1)
     inputs = random_inputs(FAMILY.onnx(config, "none"), config, (1024, 700, 1))

@@ -120,6 +120,7 @@ def test_a_language_that_mbart_lacks_is_refused(tmp_path: Path) -> None:
 # Generation
 
 
+@pytest.mark.by_default("bart-greedy", "mbart-beam")
 @pytest.mark.parametrize(
     "options",
     [{}, {"num_beams": 4, "length_penalty": 2.0, "early_stopping": True}],

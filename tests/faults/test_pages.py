@@ -238,6 +238,7 @@ TERMINAL: dict[str, Callable[[Path], list[object]]] = {
 }
 
 
+@pytest.mark.by_default("info", "run", "verify", "a file that is missing", "a command")
 @pytest.mark.parametrize("name", TERMINAL)
 def test_a_terminal_gets_no_control_characters(scene: Path, name: str) -> None:
     done = warm.zoo(*TERMINAL[name](scene))

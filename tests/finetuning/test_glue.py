@@ -73,6 +73,7 @@ def expected_scores(task: str, rows: Rows, model: Path) -> list[float]:
     return [score(actual, predicted)]
 
 
+@pytest.mark.long
 def test_models_of_three_tasks_and_their_table(
     pretrained: Pretrained, data: Path, tmp_path: Path
 ) -> None:

@@ -246,6 +246,7 @@ def test_margins_have_a_row_of_each_negative(pretrained: Pretrained, tmp_path: P
     assert found.wrong is None and differences == sorted(differences, reverse=True)
 
 
+@pytest.mark.long
 def test_processes_record_them_together(pretrained: Pretrained, tmp_path: Path) -> None:
     held_out = labelled(tmp_path / "even.tsv", 24, seed=1)
     table = labelled(tmp_path / "train.tsv")

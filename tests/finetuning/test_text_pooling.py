@@ -72,6 +72,7 @@ def test_the_pooler_reads_all_tokens(pretrained: Pretrained, tmp_path: Path, poo
 ENCODERS = ("albert", "bert", "deberta", "distilbert", "electra", "roberta")
 
 
+@pytest.mark.by_default("bert-mean", "deberta-max", "roberta-mean")
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_padding_and_packed_rows_change_nothing(name: str, pooling: str) -> None:

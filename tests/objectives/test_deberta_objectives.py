@@ -152,6 +152,7 @@ def test_every_size_has_a_recipe() -> None:
         assert objective == (REPLACED_TOKEN if size == "tiny" or "v3" in size else "masked-lm")
 
 
+@pytest.mark.long
 def test_a_run_leaves_a_discriminator_with_summed_embeddings(tmp_path: Path) -> None:
     run = run_training(tmp_path / "run", "deberta", max_steps=3)
     model, made = (load_checkpoint(run / name) for name in ("model", "generator"))

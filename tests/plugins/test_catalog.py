@@ -88,6 +88,7 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 NAMES: dict[str, Any] = {"num_labels": 2, "id2label": {0: "no", 1: "yes"}}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("parts")
 def test_an_optimizer_trains(pretrained: Pretrained, tmp_path: Path) -> None:
     """The losses are those of torch's SGD with the momentum that is set."""
@@ -110,6 +111,7 @@ def test_an_optimizer_trains(pretrained: Pretrained, tmp_path: Path) -> None:
     assert training_losses(run) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("parts")
 def test_an_adapter_trains(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained()

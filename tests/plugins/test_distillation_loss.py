@@ -125,6 +125,7 @@ def test_the_loss_is_its_formula_with_the_labels_of_the_data(
     assert batch.counts["careful"] == len(labels)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("site")
 def test_a_run_resumes_exactly_and_records_the_setting(
     tree: dict[str, Any], tmp_path: Path

@@ -192,7 +192,7 @@ def test_a_built_in_name_is_refused(kind: str, name: str, tmp_path: Path) -> Non
     assert done.returncode == 2 and f"there is a built-in {kind} called {name}" in done.stderr
 
 
-@pytest.mark.by_default("encoder", "task", "target")
+@pytest.mark.by_default("encoder", "target")
 @pytest.mark.parametrize("kind", [*KINDS, *PARTS])
 def test_files_are_complete_and_formatted(kind: str, tmp_path: Path) -> None:
     files = render(PluginNames("mine"), kind)

@@ -173,6 +173,7 @@ def test_two_servers_share_a_port_and_one_is_killed(models: Path) -> None:
     assert [begin for begin in broken if begin > killed + 1] == []
 
 
+@pytest.mark.long
 def test_a_server_that_starts_on_a_shared_port_takes_no_requests_yet(models: Path) -> None:
     from zoo.serving.server import Address, listen
 

@@ -225,6 +225,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     monkeypatch.setattr(resumable.ResumableOutput, "write", writes)
 
 
+@pytest.mark.by_default("23-.jsonl", "6-.csv", "6-.parquet", "23-.npy")
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("after", [6, 23])
 def test_an_interrupted_output_is_continued_to_the_byte(
@@ -319,6 +320,7 @@ def edit_record(part: Path, **changes: Any) -> None:
     record.write_bytes(add_digest(json.dumps(value).encode()))
 
 
+@pytest.mark.by_default(".jsonl", ".parquet")
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_record_that_the_part_does_not_fit_is_refused(
     model: Model, table: Path, tmp_path: Path, often: None, ending: str

@@ -40,15 +40,7 @@ def exported(
     return ours(source), target
 
 
-@pytest.mark.by_default(
-    "as published",
-    "stored alone",
-    "vocabulary alone",
-    "stored, accents kept",
-    "vocabulary, cased",
-    "stored, added tokens",
-    "vocabulary, added tokens with flags",
-)
+@pytest.mark.by_default("as published", "stored, added tokens", "vocabulary, cased")
 def test_exported_files_give_the_same_ids(exported: tuple[TextTokenizer, Path]) -> None:
     tokenizer, target = exported
     other = load(target)

@@ -93,6 +93,7 @@ def test_an_interrupted_run_and_a_child_are_continued(parent: Path, tmp_path: Pa
     assert weights(whole) == weights(third)  # the second one was evaluated at its last step as well
 
 
+@pytest.mark.long
 def test_shorter_rows_last_as_long_as_in_the_parent(tmp_path: Path) -> None:
     def warmup(fraction: float) -> dict[str, Any]:
         rows = {"seq_len": 16, "fraction": fraction, "keep": "tokens"}

@@ -48,6 +48,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> P
 PRETRAINED = [name for name in all_families() if name != "model2vec"]  # It is distilled.
 
 
+@pytest.mark.by_default("t5")
 @pytest.mark.parametrize("family", every_family(PRETRAINED, default=("deberta", "t5")))
 def test_every_family_ends_as_without_the_interruption(family: str, tmp_path: Path) -> None:
     """With the recipe's objective, and with dropout where it has some."""

@@ -96,6 +96,7 @@ def test_short_rows_of_as_many_tokens_are_more_rows(tmp_path: Path) -> None:
 WHOLE_TEXT = {"objective": "mask-tokens", "objective_args": {"noise_density": 0.3}}
 
 
+@pytest.mark.long
 def test_short_rows_of_another_objective(tmp_path: Path) -> None:
     """Targets are the whole text, without sentinels, until the switch; the run resumes exactly."""
     changes = deep_merge(SHORT, {"seq_len_warmup": WHOLE_TEXT, "save_total_limit": 9})

@@ -43,6 +43,9 @@ def decoder_inputs(config: Any) -> dict[str, Tensor]:
     return {"decoder_input_ids": torch.cat([start, IDS[:, :-1]], 1)}
 
 
+@pytest.mark.by_default(
+    "BartForSequenceClassification", "GPT2ForSequenceClassification", "BertForMaskedLM"
+)
 @pytest.mark.parametrize(
     ("architecture", "with_head", "settings"),
     [

@@ -86,6 +86,7 @@ def check_classify(result: dict[str, Any], source: Path) -> None:
     np.testing.assert_allclose(list(result["scores"].values()), expected, atol=1e-5)
 
 
+@pytest.mark.by_default("embed", "classify")
 @pytest.mark.parametrize("task", TASKS)
 def test_a_file_of_texts(task: str, hub_checkpoint: Make, tmp_path: Path) -> None:
     texts = ["a [MASK] c", "[MASK]", "d e [MASK] ab j"]

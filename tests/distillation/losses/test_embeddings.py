@@ -110,6 +110,7 @@ def test_the_loss_is_the_mean_squared_error(
         assert torch.equal(mine, weights[f"layers.{source}.{name}"])
 
 
+@pytest.mark.long
 def test_a_narrower_student_has_a_projection_and_resumes_exactly(
     tree: dict[str, Any], tmp_path: Path
 ) -> None:

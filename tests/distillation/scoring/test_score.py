@@ -190,6 +190,7 @@ def test_the_command_scores_and_requires(run: Path) -> None:
     assert json.loads(done.stdout)["scores"]["metric"] == "loss"
 
 
+@pytest.mark.long
 def test_the_function_of_python_is_the_command(teacher: Path, run: Path, tmp_path: Path) -> None:
     tree = settings(teacher, "distilbert", max_steps=4)
     data = tree["data"].pop("paths")

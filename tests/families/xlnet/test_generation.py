@@ -47,7 +47,7 @@ def reference_tokens(reference: Any, prompt: list[int], **options: Any) -> list[
     return ids[0, len(prompt) :].tolist()  # type: ignore[no-any-return]
 
 
-@pytest.mark.by_default("memory-3", "no memory-1", "clamped-3", "short memory-1")
+@pytest.mark.by_default("no memory-1", "memory-3")
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize(
     "changes",

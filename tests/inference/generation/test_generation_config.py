@@ -241,6 +241,7 @@ def test_pretraining_keeps_the_settings_of_its_start(t5_hub: Path, tmp_path: Pat
     assert load_checkpoint(run / "model").model.generation == STORED
 
 
+@pytest.mark.long
 def test_a_student_takes_the_settings_of_its_teacher(t5_hub: Path, tmp_path: Path) -> None:
     model = converted(with_settings(t5_hub, tmp_path / "hub"), tmp_path / "ours").path
     tree = make_seq2seq_tree(tmp_path, {"recipe": "seq2seq"})

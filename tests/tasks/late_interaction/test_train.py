@@ -260,6 +260,7 @@ def test_evaluations_keep_expansions_beyond_max_seq_len(
     assert [output.predictions[name].shape[1] for name in ("anchor", "text")] == [8, 6]
 
 
+@pytest.mark.long
 def test_a_new_projection_is_learned_and_kept(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained("BertModel")
     train = table(tmp_path / "t.jsonl")

@@ -230,6 +230,7 @@ def test_the_model_answers_and_converts(pretrained: Pretrained, tmp_path: Path) 
 LIKE_BERT = ("albert", "distilbert", "electra", "roberta")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "family",
     [

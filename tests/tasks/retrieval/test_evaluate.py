@@ -194,7 +194,7 @@ def test_columns_of_any_name(small: Small, tmp_path: Path) -> None:
         zoo.evaluate(model, task=TASK, eval=tmp_path / "renamed", **columns)
 
 
-@pytest.mark.by_default(".csv", ".txt")
+@pytest.mark.by_default(".txt")
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".txt"])
 def test_texts_without_ids_are_numbered(
     small: Small, tmp_path: Path, ending: str, caplog: pytest.LogCaptureFixture

@@ -101,6 +101,7 @@ def test_negatives_are_the_closest_that_are_allowed(
     assert found
 
 
+@pytest.mark.long
 def test_formats_have_the_same_negatives(hub_checkpoint: Make, tmp_path: Path) -> None:
     model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
     options = {"num_negatives": 2, "absolute_margin": 0}

@@ -376,6 +376,7 @@ def test_sources_of_two_texts(model: Path, tmp_path: Path) -> None:
     assert evaluation.evaluate([whole]).metrics["loss"] == pytest.approx(scored, rel=1e-5)
 
 
+@pytest.mark.long
 def test_the_report_shows_generated_texts(model: Path, tmp_path: Path) -> None:
     table = pairs(tmp_path / "pairs.tsv", 12)
     tree = tree_of(model, table, data={"eval": [str(table)]}, max_steps=4, eval_steps=4)

@@ -86,6 +86,7 @@ def trained(tmp_path: Path, model: Path, **changes: Any) -> Path:
     return FineTuneRun(settings, HERE, tmp_path / "run").start().model
 
 
+@pytest.mark.by_default("mean")
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_the_model_is_an_encoder_with_the_regression_as_its_head(
     pretrained: Pretrained, tmp_path: Path, pooling: str

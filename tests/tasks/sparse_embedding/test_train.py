@@ -96,6 +96,7 @@ def test_the_loss_is_that_of_the_library(
     assert_equal(found[1], words.grad)
 
 
+@pytest.mark.long
 def test_the_regularization_grows_quadratically(pretrained: Pretrained, tmp_path: Path) -> None:
     """As SpladeRegularizerWeightSchedulerCallback has it, in the first third of the steps."""
     model, _ = pretrained("BertForMaskedLM")

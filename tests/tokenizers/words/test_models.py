@@ -98,6 +98,7 @@ def test_answers_are_places_in_the_text(model: Path, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.long
 def test_words_are_labelled_in_the_text(model: Path, tmp_path: Path) -> None:
     data = tmp_path / "words.conll"
     words = ["@me:", "l'été", "(Paris)", "天气非常", "…"]

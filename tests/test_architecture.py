@@ -21,7 +21,7 @@ FUNCTIONS = sorted({(name, path) for names, path in NAMED for name in re.findall
 
 def test_the_page_names_functions() -> None:
     assert len(FUNCTIONS) > 40
-    assert len(PAGE.split()) < 2300, "the page is to be read in one sitting"
+    assert len(PAGE.split()) < 2400, "the page is to be read in one sitting"
 
 
 def test_every_room_has_a_row() -> None:

@@ -52,6 +52,7 @@ def test_everything_is_listed(toolbox: Installed) -> None:
         "embedding_losses": ["power"],
         "adapters": ["key-factors"],
         "optimizers": ["momentum"],
+        "cleaning_rules": ["no-tables"],
     }
     assert toolbox.zoo("info", "paraphrase-minilm-l3-v2")["parameters"] == 17_389_824
     help_text, run_help = (toolbox.python("zoo", *words, "--help") for words in ((), ("run",)))

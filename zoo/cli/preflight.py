@@ -94,7 +94,7 @@ def _check_output(ctx: click.Context, path: Path) -> None:
     flags = ("force", "resume", "auto_resume")
     if any(options.get(flag) for flag in flags) or not path.exists():
         return
-    if "resume" in options:
+    if "auto_resume" in options:  # It trains.
         from zoo.training.state.location import require_new
 
         require_new(path, str(ctx.info_name))

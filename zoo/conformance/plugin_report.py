@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.adapters import ADAPTERS
+from zoo.cleaning.rules import CLEANING_RULES
 from zoo.distillation.losses import DISTILLATION_LOSSES
 from zoo.errors import PluginError, UsageError, ZooError, did_you_mean
 from zoo.exporting.targets import TARGETS
@@ -28,6 +29,7 @@ CATALOGS: tuple[Catalog[Any], ...] = (
     DISTILLATION_LOSSES,
     EMBEDDING_LOSSES,
     OPTIMIZERS,
+    CLEANING_RULES,
     TARGETS,
 )
 OK = "ok"

@@ -38,10 +38,12 @@ from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.cores import usable_cores
 from zoo.io.digests.files import FileDigest, compute_blake3
-from zoo.io.digests.self_digest import NO_DIGEST, add_digest
-from zoo.io.files import reading
-from zoo.io.json import encode_json
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest, check_digest
+from zoo.io.files import read_regular, reading
+from zoo.io.json import encode_json, parse_json
+from zoo.io.limits import MAX_JSON_BYTES
 from zoo.io.output.atomic import atomic_directory
+from zoo.io.output.overwrite import CLEANING_RECORD
 from zoo.io.paths import readable_name
 from zoo.io.progress import progress_of_files
 from zoo.version import __version__
@@ -302,10 +304,25 @@ def build(
             sources={readable_name(name): digest for name, digest in sources.items()},
             settings=spec.settings(),
             splits=splits,
+            cleaning=_cleaning_records(spec.paths),
             digest=NO_DIGEST,
         )
         (staging / CORPUS_MANIFEST).write_bytes(add_digest(encode_json(record)))
     return Corpus(target)
+
+
+def _cleaning_records(paths: Iterable[str | Path]) -> dict[str, Any]:
+    """Return what was dropped from directories of cleaned texts, by their names."""
+    records = {}
+    for path in paths:
+        record_path = Path(path) / CLEANING_RECORD
+        if record_path.is_file():
+            content = read_regular(record_path, "record", MAX_JSON_BYTES)
+            record = parse_json(content, record_path)
+            if isinstance(record, dict) and isinstance(record.get("digest"), str):
+                check_digest(record_path, content, record["digest"], hint="clean again")
+                records[readable_name(str(path))] = record
+    return records
 
 
 def _require_unchanged(spec: CorpusSpec) -> None:

@@ -87,6 +87,8 @@ class CorpusRecord(JsonStruct):
     sources: dict[str, FileDigest]  # digests of the files that were read, in order
     settings: dict[str, Any]  # settings of reader, tokenizer and split
     splits: dict[str, SplitRecord]  # counts and files of each split
+    # Directory of cleaned texts -> its ``cleaning.json``: what was dropped before they were read.
+    cleaning: dict[str, Any] = msgspec.field(default_factory=dict)
     # BLAKE3 of this file (``zoo.io.digests.self_digest``); empty in corpora that earlier versions
     # wrote
     digest: str = ""

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -11,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 
 from zoo.data.sentences import sentence_spans
 from zoo.errors import UsageError
+from zoo.io.processes import exit_with_parent, hidden_main
 from zoo.io.scratch import scratch_directory
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.words import WordEncoding, encode_words
@@ -229,14 +228,8 @@ def _pool(encoder: DocumentTokenizer, scratch: Path, workers: int) -> ProcessPoo
 
 def _submit(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[EncodedDocuments]":
     """Submit a chunk; a process is started if all others are busy."""
-    # A spawned process imports ``__main__``, which may be a script that builds a corpus without a
-    # guard, and would run again. Workers do not need it, so that it is hidden meanwhile.
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
+    with hidden_main():
         return pool.submit(_encode_chunk, chunk)
-    finally:
-        sys.modules["__main__"] = main
 
 
 _encoder: DocumentTokenizer | None = None  # A global of each worker process.
@@ -244,21 +237,11 @@ _encoder: DocumentTokenizer | None = None  # A global of each worker process.
 
 def _initialize_worker(path: str, encoder: DocumentTokenizer) -> None:
     """Initialize a worker: one thread, Ctrl-C ignored, exit with its parent."""
-    import multiprocessing
-    import threading
-
     global _encoder
     _encoder = replace(encoder, json=Path(path).read_bytes())
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "this runs in a child"
-
-    def exit_with_parent() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=exit_with_parent, daemon=True).start()
+    exit_with_parent()
 
 
 def _encode_chunk(chunk: list[str]) -> EncodedDocuments:

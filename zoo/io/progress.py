@@ -24,6 +24,7 @@ Advance = Callable[[int], None]
 # What phases are called; a label may go on with what the phase works on.
 PHASES = {
     "checking": "tensors of a model are compared with those of its source, bit for bit",
+    "cleaning": "texts pass the rules, or are compared with each other",
     "comparing": "an export is compared with torch",
     "embedding": "texts or tokens are embedded, to be searched or compared",
     "evaluating": "a model is evaluated on the rows of a table",

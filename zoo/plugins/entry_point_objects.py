@@ -29,6 +29,7 @@ KINDS = {
     "distillation_losses": "distillation loss",
     "adapters": "adapter",
     "optimizers": "optimizer",
+    "cleaning_rules": "cleaning rule",
 }
 T = TypeVar("T")
 

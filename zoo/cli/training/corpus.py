@@ -27,11 +27,25 @@ if TYPE_CHECKING:
 
 @click.group(
     cls=LazyGroup,
-    table={"build": ("zoo.cli.training.corpus:build", "Tokenize texts into a corpus.")},
-    epilog="Example: zoo corpus build books/ -o corpus --tokenizer all-minilm-l6-v2",
+    table={
+        "build": ("zoo.cli.training.corpus:build", "Tokenize texts into a corpus."),
+        "clean": (
+            "zoo.cli.training.corpus_clean:command",
+            "Drop texts and lines that are no prose, and duplicates.",
+        ),
+        "inspect": (
+            "zoo.cli.training.corpus_inspect:command",
+            "Show lengths, duplicates and tokens of texts.",
+        ),
+    },
+    epilog="""\b
+Examples:
+  zoo corpus inspect crawl/
+  zoo corpus clean crawl/ -o clean --rule c4 --deduplicate lines
+  zoo corpus build clean/ -o web --tokenizer all-minilm-l6-v2""",
 )
 def command() -> None:
-    """Build tokenized corpora."""
+    """Inspect and clean texts, and build tokenized corpora."""
 
 
 @click.command(

@@ -17,6 +17,7 @@ from zoo.errors import SourceError, UsageError, VerificationError, ZooError, did
 from zoo.io.limits import MAX_DOCUMENT_CHARACTERS
 from zoo.io.local import require_local
 from zoo.io.numbers import is_number
+from zoo.io.output.overwrite import CLEANING_RECORD
 
 Item = TypeVar("Item")
 CORPUS_MANIFEST = "corpus.json"  # The record of a built corpus, which is not read as text.
@@ -108,7 +109,7 @@ def _expand(text: str) -> Iterator[Path]:
             subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
             for name in sorted(names):
                 file = Path(folder, name)
-                if not name.startswith(".") and os.path.exists(file):
+                if not name.startswith(".") and os.path.exists(file) and name != CLEANING_RECORD:
                     yield _require_regular(file)
         return
     if path.exists():

@@ -1,0 +1,300 @@
+"""What runs the tasks of a stage: processes of this machine, Ray, or Slurm."""
+
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, ClassVar
+
+from datatrove.executor.base import PipelineExecutor
+
+from zoo.cleaning.deduplicate import Stage
+from zoo.errors import SourceError, UsageError, VerificationError, ZooError
+from zoo.io.output.atomic import atomic_write
+from zoo.io.output.full_disks import writing
+from zoo.io.processes import exit_with_parent, hidden_main
+from zoo.overrides import override
+
+LOG = logging.getLogger("zoo")
+RESTARTS = 3  # of a task whose process was killed
+POLL_SECONDS = 5.0
+ERRORS: dict[str, type[ZooError]] = {
+    error.__name__: error for error in (SourceError, UsageError, VerificationError)
+}
+Advance = Callable[[int], None]
+
+
+class Executor(ABC):
+    """Runs the tasks of a stage that have not ended yet.
+
+    Attributes:
+        name: value of ``--executor``.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def run(self, stage: Stage, folder: Path, advance: Advance) -> None:
+        """Run the tasks of a stage that are not complete.
+
+        Args:
+            stage: the stage.
+            folder: directory that says which tasks are complete, and has their logs.
+            advance: called with the number of tasks that have ended.
+
+        Raises:
+            ZooError: a task has failed, or its process was killed too often.
+        """
+
+
+class _Tasks(PipelineExecutor):  # type: ignore[misc]  # datatrove has no types
+    """The tasks of a stage, of which each is run by a call of its own."""
+
+    def __init__(self, stage: Stage, folder: Path) -> None:
+        super().__init__(list(stage.pipeline), str(folder))
+        self.tasks = stage.tasks
+        self.folder = folder
+
+    @property
+    @override
+    def world_size(self) -> int:
+        return self.tasks
+
+    @override
+    def get_distributed_env(self, node_rank: int = -1) -> Mapping[str, str]:
+        unknown = {"cpus_per_task": "-1", "mem_per_cpu": "-1", "gpus_on_node": "-1"}
+        values = {"node_ips": "localhost", "executor": "LOCAL", **unknown}
+        return {f"datatrove_{name}": value for name, value in values.items()}
+
+    @override
+    def run(self) -> None:
+        for task in self.get_incomplete_ranks():
+            self.run_task(task)
+
+    def run_task(self, task: int) -> None:
+        """Run a task; its log is a file."""
+        self._run_for_rank(task, local_rank=1)
+
+
+def _run_in_process(tasks: _Tasks, task: int) -> None:
+    """Run a task, and leave its error in a file: the main function of a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The process that has started it ends it.
+    exit_with_parent()
+    # datatrove writes its logs and bars to standard error as well.
+    errors = os.open(tasks.folder / f"stderr-{task:05d}.log", os.O_WRONLY | os.O_CREAT, 0o666)
+    os.dup2(errors, 2)
+    try:
+        with writing(tasks.folder):
+            tasks.run_task(task)
+    except ZooError as error:
+        _write_error(tasks.folder, task, type(error).__name__, error.what, error.hint)
+        raise SystemExit(1) from error
+    except Exception as error:
+        _write_error(tasks.folder, task, "", f"{type(error).__name__}: {error}", "")
+        raise SystemExit(1) from error
+
+
+def _write_error(folder: Path, task: int, name: str, what: str, hint: str) -> None:
+    record = {"class": name, "what": what, "hint": hint}
+    atomic_write(_error_path(folder, task), json.dumps(record).encode())
+
+
+def _read_error(folder: Path, task: int, stage: str) -> ZooError:
+    """Return the error of a task that has failed."""
+    log = folder / "logs" / f"task_{task:05d}.log"
+    try:
+        record = json.loads(_error_path(folder, task).read_bytes())
+    except FileNotFoundError:
+        record = {"class": "", "what": "it ended without a message", "hint": ""}
+    if record["class"] in ERRORS:
+        return ERRORS[record["class"]](record["what"], record["hint"])
+    return VerificationError(f"task {task} of {stage} has failed: {record['what']}", f"see {log}")
+
+
+def _error_path(folder: Path, task: int) -> Path:
+    return folder / f"error-{task:05d}.json"
+
+
+class LocalExecutor(Executor):
+    """Processes of this machine, of which each runs a task.
+
+    datatrove's own executor waits for ever if one of its processes is killed, for example for its
+    memory. Here such a task is started again, a few times.
+
+    Args:
+        workers: number of processes at the same time.
+    """
+
+    name: ClassVar[str] = "local"
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    @override
+    def run(self, stage: Stage, folder: Path, advance: Advance) -> None:
+        tasks = _Tasks(stage, folder)
+        waiting: list[int] = tasks.get_incomplete_ranks()
+        advance(stage.tasks - len(waiting))
+        for task in waiting:
+            _error_path(folder, task).unlink(missing_ok=True)
+        # A server that has imported the libraries forks each process.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["zoo.cleaning.executors", "spacy"])
+        kills: Counter[int] = Counter()
+        running: dict[int, tuple[int, BaseProcess]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.workers:
+                    task = waiting.pop(0)
+                    started = context.Process(target=_run_in_process, args=(tasks, task))
+                    with hidden_main():
+                        started.start()
+                    running[started.sentinel] = (task, started)
+                for sentinel in wait(list(running)):
+                    assert isinstance(sentinel, int), "these are descriptors"
+                    task, process = running.pop(sentinel)
+                    process.join()
+                    if _has_completed(process, task, stage, folder, kills):
+                        advance(1)
+                    else:
+                        waiting.insert(0, task)
+        finally:
+            for _, process in running.values():
+                process.kill()
+                process.join()
+
+
+def _has_completed(
+    process: BaseProcess, task: int, stage: Stage, folder: Path, kills: "Counter[int]"
+) -> bool:
+    """Return whether a task is complete, or else has to be started again.
+
+    Raises:
+        ZooError: it has failed, or was killed too often.
+    """
+    code = process.exitcode or 0
+    if code == 0:
+        return True
+    if code > 0:
+        raise _read_error(folder, task, stage.name)
+    name = signal.Signals(-code).name
+    kills[task] += 1
+    if kills[task] > RESTARTS:
+        raise VerificationError(
+            f"task {task} of {stage.name} was killed {kills[task]} times, last by {name}",
+            "give fewer --workers, or smaller files if the memory was full",
+        )
+    LOG.warning("task %d of %s was killed by %s; it is started again", task, stage.name, name)
+    return False
+
+
+class RayExecutor(Executor):
+    """Tasks of Ray, on the cluster that the environment names or on this machine.
+
+    Args:
+        workers: number of tasks at the same time.
+        arguments: further arguments of datatrove's ``RayPipelineExecutor``.
+    """
+
+    name: ClassVar[str] = "ray"
+
+    def __init__(self, workers: int, arguments: Mapping[str, Any]) -> None:
+        self.workers = workers
+        self.arguments = dict(arguments)
+
+    @override
+    def run(self, stage: Stage, folder: Path, advance: Advance) -> None:
+        try:
+            import ray
+            from datatrove.executor.ray import RayPipelineExecutor
+        except ImportError as error:
+            raise UsageError(f"--executor ray: {error}", "pip install 'ray[default]'") from error
+        if not ray.is_initialized():
+            ray.init(log_to_driver=False)
+        executor = RayPipelineExecutor(
+            pipeline=list(stage.pipeline),
+            tasks=stage.tasks,
+            workers=self.workers,
+            logging_dir=str(folder),
+            **self.arguments,
+        )
+        executor.run()
+        _require_complete(stage, folder, "see its logs in")
+        advance(stage.tasks)
+
+
+class SlurmExecutor(Executor):
+    """An array of jobs of Slurm for each stage.
+
+    Args:
+        arguments: arguments of datatrove's ``SlurmPipelineExecutor``, such as ``time`` and
+            ``partition``.
+    """
+
+    name: ClassVar[str] = "slurm"
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self.arguments = dict(arguments)
+
+    @override
+    def run(self, stage: Stage, folder: Path, advance: Advance) -> None:
+        from datatrove.executor.slurm import SlurmPipelineExecutor
+
+        try:
+            executor = SlurmPipelineExecutor(
+                pipeline=list(stage.pipeline),
+                tasks=stage.tasks,
+                logging_dir=str(folder),
+                job_name=f"zoo-{stage.name}",
+                requeue=True,
+                **self.arguments,
+            )
+        except TypeError as error:
+            raise UsageError(
+                f"--executor slurm: {error}",
+                "--executor-arg time=04:00:00 and --executor-arg partition=NAME are needed",
+            ) from error
+        try:
+            executor.run()
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            raise UsageError(f"--executor slurm: {error}", "run it where sbatch works") from error
+        done = 0
+        for count in _completions(stage, folder):
+            advance(count - done)
+            done = count
+            if done < stage.tasks and not _is_queued(str(executor.job_id)):
+                break
+        _require_complete(stage, folder, "see the logs of Slurm in")
+
+
+def _completions(stage: Stage, folder: Path) -> Iterator[int]:
+    """Yield the number of complete tasks, every few seconds until it is all of them."""
+    tasks = _Tasks(stage, folder)
+    while incomplete := len(tasks.get_incomplete_ranks()):
+        yield stage.tasks - incomplete
+        time.sleep(POLL_SECONDS)
+    yield stage.tasks
+
+
+def _is_queued(job: str) -> bool:
+    """Return whether a job waits or runs."""
+    outcome = subprocess.run(["squeue", "-h", "-j", job], capture_output=True, check=False)
+    return outcome.returncode == 0 and bool(outcome.stdout.strip())
+
+
+def _require_complete(stage: Stage, folder: Path, hint: str) -> None:
+    incomplete = _Tasks(stage, folder).get_incomplete_ranks()
+    if incomplete:
+        raise VerificationError(
+            f"{len(incomplete)} of {stage.tasks} tasks of {stage.name} are not complete",
+            f"{hint} {folder}",
+        )

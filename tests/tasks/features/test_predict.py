@@ -8,6 +8,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from tests.inference.conftest import Small
 from zoo.errors import UsageError
+from zoo.tasks.features.predict import ExtractFeatures
 
 TEXTS: list[str | tuple[str, str]] = ["a b ab", "", ("c d", "e")]
 
@@ -51,5 +52,9 @@ def test_a_layer_that_is_not_there_is_refused(small: Small, layer: int) -> None:
     model, _ = small("BertModel")
     with pytest.raises(UsageError, match=f"no layer {layer}; layers are 0"):
         model.features(["a"], layers=[layer])
+    # The configuration has the number of layers: a command needs no weights to refuse.
+    with pytest.raises(UsageError, match=f"no layer {layer}; layers are 0"):
+        ExtractFeatures.check_options(model.checkpoint, {"layers": [layer]})
+    ExtractFeatures.check_options(model.checkpoint, {"layers": [0, 2, -3]})
     with pytest.raises(UsageError, match="no layers"):
         model.features(["a"], layers=[])

@@ -43,6 +43,13 @@ class ExtractFeatures(BatchTask):
 
     @classmethod
     @override
+    def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+        num_layers = getattr(checkpoint.config, "num_layers", None)
+        if num_layers is not None:
+            _require_layers(options.get("layers", LAST), num_layers)
+
+    @classmethod
+    @override
     def from_command(
         cls, records: Iterator[TextExample], options: dict[str, Any]
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
@@ -64,13 +71,7 @@ class ExtractFeatures(BatchTask):
             self.depth = int(getattr(self.checkpoint.config, "num_layers", 0))
         if not layers:
             raise UsageError("no layers were asked for", "-1 is the last")
-        for layer in layers:
-            if not -self.depth - 1 <= layer <= self.depth:
-                raise UsageError(
-                    f"the model has no layer {layer}",
-                    f"layers are 0 (the embeddings) to {self.depth}, or -1 (the last) to "
-                    f"{-self.depth - 1}",
-                )
+        _require_layers(layers, self.depth)
         numbers = [layer % (self.depth + 1) for layer in layers]
         self.layers = tuple(dict.fromkeys(numbers))
         self.chunk_size = max(self.chunk_size // len(self.layers), 1)
@@ -113,3 +114,13 @@ class ExtractFeatures(BatchTask):
     def to_json(self, added: dict[str, Any]) -> dict[str, Any]:
         layers = {name: short_floats(values) for name, values in added["layers"].items()}
         return {**added, "layers": layers}
+
+
+def _require_layers(layers: Sequence[int], depth: int) -> None:
+    """Check that a model with some number of layers, in addition to embeddings, has all of them."""
+    for layer in layers:
+        if not -depth - 1 <= layer <= depth:
+            raise UsageError(
+                f"the model has no layer {layer}",
+                f"layers are 0 (the embeddings) to {depth}, or -1 (the last) to {-depth - 1}",
+            )

@@ -3,9 +3,10 @@
     python -m tools.journeys ZOO
 
 ZOO is the command of an installation, such as a wheel's in an environment of its own, with the
-extra `search`. A search engineer, a researcher of another language and a lecturer each begin in an
-empty folder, first with pipes and then on a dumb terminal of 80 columns. There, no output has
-escape codes, and no line of a page or a table is wider. The exit code is 1 if an outcome differs.
+extras `search` and `png`. A search engineer, a researcher of another language and a lecturer each
+begin in an empty folder, first with pipes and then on a dumb terminal of 80 columns. There, no
+output has escape codes, and no line of a page or a table is wider. The exit code is 1 if an outcome
+differs.
 """
 
 import importlib.util
@@ -85,7 +86,17 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
             "--query-text question --top-k 1 --search-method hnsw",
             rf'"corpus_id": ?{ANSWERS[0]}[^0-9][\s\S]*"corpus_id": ?{ANSWERS[1]}[^0-9]',
         ),
+        *(
+            Step(
+                "run search minilm --index vectors.parquet --queries questions.csv "
+                f"--query-text question --top-k 1 --search-method {method}",
+                f"{method} search: recall [01][.]",
+            )
+            for method in ("int8", "binary")
+        ),
+        Step("run features minilm a --layers 99", "has no layer 99; layers are 0", 2),
         Step("run rerank minilm a b", "give --query TEXT", 2),
+        Step("run rerank minilm a b --query questions.csv", "cat questions.csv", 2),
         Step(
             f'run rerank minilm --query "{QUESTIONS[0]}" --input bodies.txt --top-k 1',
             rf'"corpus_id": ?{ANSWERS[0]}[^0-9]',
@@ -99,6 +110,13 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
             "eval minilm --task retrieval --eval articles.csv --queries questions.csv "
             "--qrels relevance.txt --no-record",
             r"accuracy +1\.0000",
+        ),
+        Step("mine-negatives minilm --train pairs.tsv", "did you mean --input?", 2),
+        Step(
+            "mine-negatives minilm --input pairs.tsv --text a --pair b --corpus articles.csv "
+            "--corpus-text body --num-negatives 1 -o mined.jsonl",
+            "2 rows: mined.jsonl",
+            files=("mined.jsonl",),
         ),
         Step("quantize minilm", "zoo export REF --int8", 2),
         Step("export minilm --onnx -o onnx", files=("onnx/zoo.json",)),
@@ -121,6 +139,22 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
             "runs/german/model",
             files=("runs/german/model/model.safetensors", "runs/german/report.html"),
         ),
+        Step(
+            "finetune --task masked-lm --train german.txt german.txt",
+            "write --train german.txt --train german.txt",
+            2,
+        ),
+        Step(
+            "pretrain bert --init-from minilm --train german.txt",
+            r"--set init_from.new_modules=\[head\] begins",
+            2,
+        ),
+        Step(
+            "pretrain bert --init-from minilm --train german.txt --max-steps 1 --batch-size 2 "
+            "--max-seq-len 16 --set init_from.new_modules=[head] -o runs/further",
+            "runs/further/model",
+            files=("runs/further/model/model.safetensors",),
+        ),
         Step("info runs/german", r"finished, step 4[\s\S]*next: zoo info runs/german/model"),
         Step('run fill-mask runs/german/model "Das [MASK] ist alt."', '"predictions"'),
         Step("eval runs/german/model --eval german.txt", "--task pseudo-perplexity", 2),
@@ -134,6 +168,17 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
         Step("help", "zoo COMMAND --help", 2),
         Step("families", "bert"),
         Step('look minilm "The cat sat on the mat." -o look.html', "look.html", 0, ("look.html",)),
+        *(
+            Step(f'look minilm "The cat sat." -o look.{suffix}', "picture", 0, (f"look.{suffix}",))
+            for suffix in ("svg", "png")
+        ),
+        Step('look minilm "The cat sat." -o look.pdf', "end the name in .html, .svg or .png", 2),
+        Step(
+            'look minilm "The cat sat." --compare minilm --compare minilm -o three.html',
+            "page: three.html",
+            files=("three.html",),
+        ),
+        Step("distill minilm", "--teacher minilm", 2),
         Step("look minilm reviews.csv", "is the name of a file", 2),
         Step("finetune minilm --train reviews.csv", r"\(review, mood\) with --text", 2),
         Step(
@@ -166,7 +211,10 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
 def prepare(folder: Path, model: Path) -> None:
     """Write what the commands read."""
     shutil.copytree(model, folder / "hub")
-    (folder / "articles.csv").write_text("".join(f"{line}\n" for line in ("body", *BODIES)))
+    articles = ["body,title"]
+    for number, body in enumerate(BODIES):
+        articles.append(f"{body},Article {number}")
+    (folder / "articles.csv").write_text("\n".join(articles) + "\n")
     (folder / "bodies.txt").write_text("".join(f"{line}\n" for line in BODIES))
     (folder / "questions.csv").write_text("".join(f"{line}\n" for line in ("question", *QUESTIONS)))
     pairs = ["a\tb"]

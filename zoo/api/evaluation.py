@@ -42,6 +42,9 @@ def evaluate(
     report: AnyPath | None = None,
     force: bool = False,
     excel_safe: bool = False,
+    output: AnyPath | None = None,
+    shard: str | None = None,
+    resume: bool = False,
     record: bool = True,
     backend: str = "auto",
     device: str | None = None,
@@ -69,6 +72,9 @@ def evaluate(
         report: file for a page with charts and the worst predictions: ``.html``.
         force: replace these files.
         excel_safe: in CSV and TSV, precede by ``'`` what a spreadsheet would compute.
+        output: folder for the metrics of each file as JSON; by default all files are one data set.
+        shard: part of the files to evaluate, see ``zoo.run``.
+        resume: leave the files of ``output`` that are complete as they are.
         record: write the result into the manifest of the model, if ``model`` is its directory.
         backend: see ``zoo.load``; ``auto`` is the fastest that ``zoo bench`` measured here.
         device: see ``zoo.load``.
@@ -84,7 +90,8 @@ def evaluate(
 
     Returns:
         ``metrics``, name -> number, and ``details``, such as intervals and scores of each label.
-        Of a suite, the metric is the average, and the details have the tasks.
+        Of a suite, the metric is the average, and the details have the tasks. With ``output``,
+        there are no metrics of all files, and the details have ``files`` and ``results``.
 
     Raises:
         UsageError: the task or an option is unknown, the model does not support it, or a file does
@@ -101,28 +108,59 @@ def evaluate(
         (0.913, (0.894, 0.931))
     """
     require_backend(backend)
-    evaluation = EvaluationCall(
-        model,
-        eval=eval,
-        task=task,
-        suite=suite,
-        predictions=predictions,
-        report=report,
-        force=force,
-        excel_safe=excel_safe,
-        record=record,
-        compute={"backend": backend, "device": device, "dtype": dtype, "threads": threads},
-        source={
+    call: dict[str, Any] = {
+        "model": model,
+        "eval": as_paths(eval),
+        "task": task,
+        "suite": suite,
+        "predictions": predictions,
+        "report": report,
+        "force": force,
+        "excel_safe": excel_safe,
+        "record": record,
+        "compute": {"backend": backend, "device": device, "dtype": dtype, "threads": threads},
+        "source": {
             "adapter": as_paths(adapter),
             "revision": revision,
             "offline": offline,
             "lock": as_path(lock, "file"),
         },
-        options={"limit": limit, **options},
-    )
+        "options": {"limit": limit, **options},
+    }
+    if output is not None:
+        folder = Path(output)
+        return evaluate_files(call, folder, shard=shard, resume=resume, force=force)
+    require_output_folder(shard=shard, resume=resume)
+    evaluation = EvaluationCall(**call)
     result = evaluation.measure(on_prediction)
     evaluation.write(result)
     return result
+
+
+def evaluate_files(
+    call: Mapping[str, Any], folder: Path, *, shard: str | None, resume: bool, force: bool
+) -> "Result":
+    """Evaluate a model on each of many files, and write their metrics to a folder.
+
+    Args:
+        call: arguments of ``EvaluationCall``.
+        folder: the folder.
+        shard: part of the files, see ``zoo.run``.
+        resume: leave the files that are complete as they are.
+        force: evaluate the files of the shard again.
+    """
+    from zoo.api.evaluating_files import FileEvaluation
+    from zoo.data.many_files import parse_shard
+
+    evaluation = FileEvaluation(EvaluationCall, call)
+    return evaluation.run(folder, shard=parse_shard(shard), resume=resume, force=force)
+
+
+def require_output_folder(*, shard: str | None, resume: bool) -> None:
+    """Check that options of an output folder are not given without one."""
+    for flag, value in (("shard", shard), ("resume", resume)):
+        if value:
+            raise UsageError(f"--{flag} is for --output FOLDER", "leave it out")
 
 
 class EvaluationCall:
@@ -243,7 +281,7 @@ class EvaluationCall:
 
         if self.suite is not None:
             return self._measure_glue()
-        checkpoint, session = self._open_model()
+        checkpoint, session = self.open_model()
         evaluation = self._evaluation(checkpoint, session, **self.options)
         with self._output.collecting(evaluation, on_prediction) as collect:
             result = evaluation.evaluate(self.data, on_prediction=collect)
@@ -258,7 +296,7 @@ class EvaluationCall:
             record_evaluation(checkpoint.path, entry)
         return result
 
-    def _open_model(self) -> "tuple[Checkpoint, Session]":
+    def open_model(self) -> "tuple[Checkpoint, Session]":
         """Return the checkpoint and the session, and decide whether the result is recorded."""
         from zoo.checkpoint.digests import check_manifest
         from zoo.conversion.cache import resolve_adapted

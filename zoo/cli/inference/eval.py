@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zoo.cli.many_files import shard_option
 from zoo.cli.options import (
     adapter_option,
     backend_options,
@@ -17,7 +18,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import note, result, table
-from zoo.cli.parameter_types import InputFile, OutputFile
+from zoo.cli.parameter_types import InputFile, LocalPath, OutputFile
 from zoo.cli.task_options import TaskCommand, table_of_tasks, task_options
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ Examples:
   zoo eval RUN/model --task question-answering --eval dev-v2.0.json
   zoo eval RUN/model --task text-classification --eval test.tsv \\
       --predictions predicted.csv
+  zoo eval RUN/model --task text-classification --eval languages/ -o metrics/
 
 A table of minimal pairs has the columns paradigm, good and bad. Labelled texts are a table, whose
 columns are named, or counted from 1 in a file without a header.""",
@@ -79,6 +81,15 @@ columns are named, or counted from 1 in a file without a header.""",
 )
 @click.option("--force", is_flag=True, help="Replace the files of --predictions and --report.")
 @shared_option("excel_safe")
+@shared_option(
+    "output",
+    "Evaluate each file by itself, and write its metrics to a folder, as JSON.  [default: all "
+    "files are one data set]",
+    type=LocalPath("output"),
+    metavar="FOLDER",
+)
+@shard_option
+@click.option("--resume", is_flag=True, help="Leave files of --output that are complete.")
 @click.option(
     "--no-record",
     is_flag=True,
@@ -98,6 +109,9 @@ def command(
     report: Path | None,
     force: bool,
     excel_safe: bool,
+    output: Path | None,
+    shard: str | None,
+    resume: bool,
     **options: Any,
 ) -> None:
     """Evaluate a model, and print its metrics, the metric that compares models first.
@@ -105,24 +119,30 @@ def command(
     The result is written into the manifest of the model's directory, and is in the model card. A
     name of the store, the registry or the Hub keeps its manifest.
     """
-    from zoo.api.evaluation import EvaluationCall
+    from zoo.api.evaluation import EvaluationCall, evaluate_files, require_output_folder
 
     source = {name: options.pop(name) for name in ("adapter", "revision", "offline", "lock")}
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
-    evaluation = EvaluationCall(
-        ref,
-        eval=eval_data,
-        task=task,
-        suite=suite,
-        predictions=predictions,
-        report=report,
-        force=force,
-        excel_safe=excel_safe,
-        record=not no_record,
-        compute=compute,
-        source=source,
-        options=options,
-    )
+    call: dict[str, Any] = {
+        "model": ref,
+        "eval": eval_data,
+        "task": task,
+        "suite": suite,
+        "predictions": predictions,
+        "report": report,
+        "force": force,
+        "excel_safe": excel_safe,
+        "record": not no_record,
+        "compute": compute,
+        "source": source,
+        "options": options,
+    }
+    if output is not None:
+        measured = evaluate_files(call, output, shard=shard, resume=resume, force=force)
+        result(dict(measured.details), _file_lines(measured, output), as_json=as_json)
+        return
+    require_output_folder(shard=shard, resume=resume)
+    evaluation = EvaluationCall(**call)
     measured = evaluation.measure()
     lines = _lines(measured) if suite is None else _glue_lines(measured)
     # The result comes first: the disk of the files may be full.
@@ -163,6 +183,26 @@ def _lines(measured: "Result") -> Iterator[str]:
         elif name == "prompts":
             yield ""
             yield from _prompts(values)
+
+
+def _file_lines(measured: "Result", folder: Path) -> Iterator[str]:
+    """Yield a table of the metrics of each file, and how many files were evaluated."""
+    results: Mapping[str, Mapping[str, float]] = measured.details["results"]
+    columns: dict[str, None] = {}  # A set that keeps its order.
+    for metrics in results.values():
+        columns.update(dict.fromkeys(metrics))
+    rows = []
+    for name, metrics in results.items():
+        cells = [_format(metrics[column]) if column in metrics else "" for column in columns]
+        rows.append([name, *cells])
+    if rows:
+        yield from table(rows, ["file", *columns])
+        yield ""
+    counts = measured.details["files"]
+    line = f"evaluated {counts['written']:,} of {counts['total']:,} files: {folder}"
+    if counts["remaining"]:
+        line += f"; {counts['remaining']:,} remain"
+    yield line
 
 
 def _detail(name: str, values: Mapping[str, Any]) -> list[str]:

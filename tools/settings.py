@@ -35,7 +35,7 @@ from zoo.plugins import all_families
 from zoo.plugins.tasks import load_part, public_tasks
 from zoo.training.config.distill import DistillationConfig, DistillTextConfig
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
-from zoo.training.config.schema import DataConfig, InitConfig, TrainConfig
+from zoo.training.config.schema import DataConfig, FSDPConfig, InitConfig, TrainConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 INTRODUCTION = """\
@@ -153,6 +153,7 @@ def tables() -> Iterator[tuple[str, list[Row]]]:
     yield "### init_from", list(rows(InitConfig, "init_from."))
     yield "### optimizer", list(rows(OptimizerConfig, "optimizer."))
     yield "### lr_scheduler", list(rows(LRSchedulerConfig, "lr_scheduler."))
+    yield "### fsdp_config", list(rows(FSDPConfig, "fsdp_config."))
     yield "### seq_len_warmup", list(rows(SeqLenWarmup, "seq_len_warmup."))
     yield from option_tables("objective_args", objectives())
     yield "## Fine-tuning", list(rows(FineTuneConfig))

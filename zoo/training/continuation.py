@@ -13,7 +13,7 @@ from zoo.report.mistakes import MISTAKES, read_mistakes
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import ConfigDict, check_tables, config_diff
 from zoo.training.config.run_config import RunConfig
-from zoo.training.config.schema import DROPOUT, validate_config, with_requested
+from zoo.training.config.schema import DROPOUT, FSDPConfig, validate_config, with_requested
 from zoo.training.logging.jsonl import METRICS_FILE
 from zoo.training.state.checkpoints import (
     CHECKPOINTS,
@@ -55,6 +55,7 @@ CHANGEABLE_SETTINGS = {
     "compile",
     "deterministic",
     "gradient_checkpointing",
+    *(f"fsdp_config.{name}" for name in FSDPConfig.__struct_fields__),
     "logging_steps",
     "eval_steps",
     "eval_sequences",

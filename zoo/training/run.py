@@ -337,13 +337,22 @@ def next_run_dir(config: RunConfig) -> Path:
 
 
 def require_divisible(config: RunConfig, dist: DistContext, *, resumed: bool = False) -> None:
-    """Check that the rows of a step can be shared by all processes.
+    """Check that all processes can share the rows of a step, and groups of them the weights.
 
     Args:
         config: configuration of the run.
         dist: the processes of the run.
         resumed: whether the run has begun, so that its batch cannot be changed.
     """
+    fsdp_config = config.fsdp_config
+    if fsdp_config is not None and dist.world_size > 1:
+        groups = fsdp_config.dp_replicate_size
+        if dist.world_size % groups:
+            raise UsageError(
+                f"{dist.world_size} processes do not split into {groups} groups "
+                "(fsdp_config.dp_replicate_size)",
+                f"start a multiple of {groups} processes",
+            )
     sizes = config.step_sizes()
     for rows in sizes:
         if rows % dist.world_size == 0:

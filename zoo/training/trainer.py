@@ -17,7 +17,12 @@ from zoo.objectives.base import Batch, LossOutput
 from zoo.training.config.run_config import RunConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
-from zoo.training.distributed.parallelize import full_tensor, parallelize, set_requires_grad_sync
+from zoo.training.distributed.parallelize import (
+    free_gathered_weights,
+    full_tensor,
+    parallelize,
+    set_requires_grad_sync,
+)
 from zoo.training.graceful_shutdown import StopSignal
 from zoo.training.logging.aggregate import MetricSums, Predictions
 from zoo.training.loss_module import LossModule, require_terms
@@ -200,7 +205,7 @@ class Trainer:
         counts = self.dist.sum_counts(local_counts)
         for index, batch in enumerate(batches):
             is_last = index == len(batches) - 1
-            set_requires_grad_sync(self.parallel_module, last=is_last)
+            set_requires_grad_sync(self.parallel_module, self.config, last=is_last)
             output = self._forward(index, batch)
             self.total_loss(output, counts).backward()  # type: ignore[no-untyped-call]
             sums.add(output, batch.counts)
@@ -244,12 +249,14 @@ class Trainer:
         weights = contextlib.nullcontext() if self.ema is None else self.ema.applied(self.model)
         with weights:
             sums, predictions = self._evaluation_sums(batches)
+            free_gathered_weights(self.loss_module)
             record = sums.reduce(self.dist).compute_and_reset(self.loss_weights)
             if not math.isfinite(record["loss"]):
                 raise self._nonfinite_error(self.step, lambda: self._evaluation_sums(batches))
         self.predictions = self.dist.gather_rows(predictions)
         objective = self.loss_module.objective
         objective.finish_evaluation(self.model, self.predictions)
+        free_gathered_weights(self.loss_module)
         record["metrics"] |= objective.compute_metrics(self.predictions)
         return record
 

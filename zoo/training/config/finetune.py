@@ -8,7 +8,7 @@ import msgspec
 from zoo.errors import UsageError
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
 from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
-from zoo.training.config.schema import InitConfig, check_run_numbers
+from zoo.training.config.schema import FSDPConfig, InitConfig, check_run_numbers
 
 
 class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -137,6 +137,7 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     deterministic: bool = False
     gradient_checkpointing: bool = False
     fsdp: bool = False
+    fsdp_config: FSDPConfig | None = None
     logging_steps: int = 10
     eval_steps: int = 0  # Number of steps between evaluations; 0 for an epoch.
     save_steps: int = 0  # Number of steps between checkpoints; 0 for ``eval_steps``.

@@ -45,17 +45,68 @@ _RANGES = {
 
 def check_run_numbers(config: Any, ranges: Mapping[str, tuple[int, int]]) -> None:
     """Check the numbers of a configuration."""
-    for name, (least, most) in {**_RANGES, **ranges}.items():
-        value = getattr(config, name)
-        if value is not None and not least <= value <= most:
-            raise ValueError(f"{name} is {value}, and {least:,} to {most:,} is accepted")
+    check_ranges(config, {**_RANGES, **ranges})
     if config.ema_decay is not None and not 0 <= config.ema_decay < 1:
         raise ValueError(f"ema_decay is {config.ema_decay}, which is not in [0, 1)")
+    check_fsdp(config)
+
+
+def check_ranges(settings: Any, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """Check the numbers of settings by name -> least and largest value."""
+    for name, (least, most) in ranges.items():
+        value = getattr(settings, name)
+        if value is not None and not least <= value <= most:
+            raise ValueError(f"{name} is {value}, and {least:,} to {most:,} is accepted")
 
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 # A run may change the fields whose names end so, also of a pretrained model.
 DROPOUT = "dropout"
+
+
+class FSDPConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How FSDP2 shards a model; the names are those of ``torch.distributed.fsdp``.
+
+    ``dp_replicate_size`` is named as in transformers' ``parallelism_config``.
+    """
+
+    # Number of groups of processes, each of which has all weights, sharded over its processes
+    # (hybrid sharding): weights are gathered within a group, such as a machine, and gradients are
+    # averaged over all groups. 1 to shard over all processes.
+    dp_replicate_size: int = 1
+    # Free the gathered weights of a block after its forward pass, and gather them again for the
+    # backward pass. Otherwise they stay until the end of a step's last backward pass, which takes
+    # the memory of all weights, and gathers them once for all micro-batches.
+    reshard_after_forward: bool = True
+    # Number of blocks ahead whose weights are gathered while a block computes in the forward pass.
+    forward_prefetch: int = 0
+    # The same in the backward pass.
+    backward_prefetch: int = 1
+    # Dtype in which weights are gathered and used, with ``precision: bfloat16``; the optimizer
+    # updates them in float32.
+    param_dtype: Literal["float32", "bfloat16"] = "float32"
+    # Dtype in which gradients are summed over processes, and over micro-batches.
+    reduce_dtype: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        least_values = {"dp_replicate_size": 1, "forward_prefetch": 0, "backward_prefetch": 1}
+        ranges = {name: (least, MAX_RUN_NUMBER) for name, least in least_values.items()}
+        check_ranges(self, ranges)
+        if self.reduce_dtype == "bfloat16" and self.param_dtype == "float32":
+            raise ValueError("reduce_dtype is bfloat16, which needs param_dtype bfloat16")
+
+
+def check_fsdp(config: Any) -> None:
+    """Check that the settings of FSDP go with the others of a run."""
+    if config.fsdp_config is None:
+        return
+    if not config.fsdp:
+        raise ValueError("fsdp_config is set, and needs fsdp")
+    if config.fsdp_config.param_dtype == "bfloat16" and config.precision != "bfloat16":
+        raise ValueError(
+            f"fsdp_config.param_dtype is bfloat16, and precision is {config.precision}: it needs "
+            "bfloat16"
+        )
 
 
 class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,6 +172,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
     # Recompute the activations of each block in the backward pass.
     gradient_checkpointing: bool = False
     fsdp: bool = False  # Shard weights and optimizer state over ranks instead of replicating them.
+    fsdp_config: FSDPConfig | None = None  # How they are sharded; ``None`` for the defaults.
     # What is trained: ``all``, or only ``embeddings``, the weights with a row for each token, as
     # for a new vocabulary; with an adapter, ``embeddings`` trains them as well.
     trainable: Literal["all", "embeddings"] = "all"

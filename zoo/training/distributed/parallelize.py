@@ -1,8 +1,10 @@
 """Wrapping of the model for its devices: checkpointing, FSDP, DDP; gathering of rows."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -10,8 +12,12 @@ from torch.utils.checkpoint import checkpoint
 
 from zoo.nn.layers.layer_drop import run_skipped_blocks
 from zoo.training.config.run_config import RunConfig
+from zoo.training.config.schema import FSDPConfig
 from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 
 
 def parallelize(loss_module: LossModule, config: RunConfig, dist: DistContext) -> nn.Module:
@@ -23,7 +29,7 @@ def parallelize(loss_module: LossModule, config: RunConfig, dist: DistContext) -
     if dist.world_size > 1:
         run_skipped_blocks(loss_module)
     if config.fsdp and dist.world_size > 1:
-        apply_fsdp(loss_module, dist)
+        apply_fsdp(loss_module, config.fsdp_config or FSDPConfig(), dist)
     wrapped: nn.Module = loss_module
     if config.compile:
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
@@ -36,15 +42,65 @@ def parallelize(loss_module: LossModule, config: RunConfig, dist: DistContext) -
     return wrapped
 
 
-def apply_fsdp(loss_module: LossModule, dist: DistContext) -> None:
+def apply_fsdp(loss_module: LossModule, config: FSDPConfig, dist: DistContext) -> None:
     """Shard parameters over processes, block by block (Zhao et al. 2023, arXiv:2304.11277)."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(dist.device.type, (dist.world_size,))
-    for block in transformer_blocks(loss_module):
-        fully_shard(block, mesh=mesh)
-    fully_shard(loss_module, mesh=mesh)
+    shard_size = dist.world_size // config.dp_replicate_size
+    if config.dp_replicate_size > 1:
+        # The first dimension is the slower one: the ranks of a machine are in one group.
+        mesh_names = ("dp_replicate", "dp_shard")
+        shape = (config.dp_replicate_size, shard_size)
+        mesh = init_device_mesh(dist.device.type, shape, mesh_dim_names=mesh_names)
+    else:
+        mesh = init_device_mesh(dist.device.type, (shard_size,))
+    reshard = config.reshard_after_forward
+    policy = mixed_precision_policy(config)
+    blocks = list(transformer_blocks(loss_module))
+    for block in blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
+    # The inputs of the whole model have labels and outputs of teachers, which are not rounded.
+    policy = replace(policy, cast_forward_inputs=False)
+    # By itself, FSDP keeps the weights outside of the blocks, which the backward pass needs first.
+    reshard_outside = None if reshard else False
+    fully_shard(loss_module, mesh=mesh, reshard_after_forward=reshard_outside, mp_policy=policy)
+    if policy.reduce_dtype is not None:
+        # FSDP reads the gradient of a gathered weight also of a block that has not run yet, such as
+        # those of a second model that the first micro-batch leaves out.
+        for module in sharded_modules(loss_module):
+            module.unshard()
+            module.reshard()
+    set_prefetching(blocks, config)
+    # The trainer changes no loss in place.
+    warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module \(FSDPLossModule\) returned")
+
+
+def mixed_precision_policy(config: FSDPConfig) -> "MixedPrecisionPolicy":
+    """Return the dtypes in which weights are gathered, and gradients reduced.
+
+    Autocast is on as well: without it, norms, softmax and losses would be computed in bfloat16.
+    """
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    if config.param_dtype == "float32":
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(
+        param_dtype=getattr(torch, config.param_dtype),
+        reduce_dtype=getattr(torch, config.reduce_dtype),
+    )
+
+
+def set_prefetching(blocks: Sequence[nn.Module], config: FSDPConfig) -> None:
+    """Gather the weights of following blocks while one computes; the blocks are sharded."""
+    for number, block in enumerate(blocks):
+        following_blocks = blocks[number + 1 : number + 1 + config.forward_prefetch]
+        if following_blocks:
+            block.set_modules_to_forward_prefetch(list(following_blocks))  # type: ignore[operator]
+        # By itself, FSDP gathers one block ahead in the backward pass.
+        preceding_blocks = blocks[max(0, number - config.backward_prefetch) : number]
+        if config.backward_prefetch > 1 and preceding_blocks:
+            block.set_modules_to_backward_prefetch(preceding_blocks[::-1])  # type: ignore[operator]
 
 
 def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
@@ -54,14 +110,32 @@ def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
             yield from stack
 
 
-def set_requires_grad_sync(wrapped: nn.Module, last: bool) -> None:
-    """Synchronize gradients only in the backward pass of a step's last micro-batch."""
+def set_requires_grad_sync(wrapped: nn.Module, config: RunConfig, *, last: bool) -> None:
+    """Synchronize gradients only in the backward pass of a step's last micro-batch.
+
+    Weights that FSDP keeps after a forward pass stay gathered until then as well.
+    """
     if isinstance(wrapped, nn.parallel.DistributedDataParallel):
         wrapped.require_backward_grad_sync = last
+    fsdp_config = config.fsdp_config or FSDPConfig()
+    for module in sharded_modules(wrapped):
+        module.set_requires_gradient_sync(last, recurse=False)
+        if not fsdp_config.reshard_after_forward:
+            module.set_reshard_after_backward(last, recurse=False)
+
+
+def free_gathered_weights(wrapped: nn.Module) -> None:
+    """Free the weights that FSDP keeps after a forward pass, if no backward pass follows."""
+    # Otherwise the next forward pass would use them, also if the weights have changed since.
+    for module in sharded_modules(wrapped):
+        module.reshard()
+
+
+def sharded_modules(wrapped: nn.Module) -> "Iterator[FSDPModule]":
+    """Yield the modules that ``fully_shard`` was applied to."""
     for module in wrapped.modules():
-        change = getattr(module, "set_requires_gradient_sync", None)
-        if change is not None:
-            change(last, recurse=False)
+        if hasattr(module, "set_requires_gradient_sync"):
+            yield module  # type: ignore[misc]
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:

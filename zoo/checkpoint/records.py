@@ -121,6 +121,8 @@ class EvaluationRecord(JsonStruct):
     dtype: str = ""  # dtype of the computation
     # name of a metric -> ends of its bootstrap interval of 95 %
     intervals: dict[str, tuple[float, float]] = msgspec.field(default_factory=dict)
+    # name of a metric -> what makes it reproducible, such as the settings of sacrebleu
+    signatures: dict[str, str] = msgspec.field(default_factory=dict)
     created_by: str = ""  # version of this distribution
 
     def is_repeated_by(self, other: "EvaluationRecord") -> bool:

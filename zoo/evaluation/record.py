@@ -14,6 +14,7 @@ from zoo.checkpoint.digests import update_manifest
 from zoo.checkpoint.records import EvaluationRecord
 from zoo.data.readers.documents import expand_paths
 from zoo.evaluation.base import Result
+from zoo.evaluation.selected_metrics import INTERVALS, SIGNATURES
 from zoo.io.digests.files import hash_file
 from zoo.io.paths import readable_name
 from zoo.version import __version__
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from zoo.inference import Session
 
 LOG = logging.getLogger("zoo")
-INTERVALS = "intervals"  # key of the details of a result
 
 
 def is_recordable(reference: str, checkpoint: "Checkpoint") -> bool:
@@ -66,6 +66,7 @@ def evaluation_record(
         dtype=session.dtype,
         metrics=metrics,
         intervals=intervals,
+        signatures=dict(result.details.get(SIGNATURES, {})),
         created_by=__version__,
     )
 

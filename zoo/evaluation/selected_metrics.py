@@ -11,6 +11,7 @@ from zoo.metrics.intervals import bootstrap_samples
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# Keys of the details of a result.
 INTERVALS = "intervals"
 SIGNATURES = "signatures"
 
@@ -51,3 +52,17 @@ def add_metrics(
     if signatures:
         details[SIGNATURES] = signatures
     return replace(result, metrics={**result.metrics, **values}, details=details)
+
+
+def add_text_metrics(
+    result: Result,
+    metrics: Mapping[str, Metric],
+    texts: Sequence[str],
+    references: Sequence[Sequence[str]],
+    seed: int,
+) -> Result:
+    """Return a result with the values of more metrics of generated texts; see ``add_metrics``."""
+    statistics = {}
+    for name, metric in metrics.items():
+        statistics[name] = metric.statistics(texts, references)
+    return add_metrics(result, metrics, statistics, references, seed)

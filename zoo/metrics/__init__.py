@@ -9,6 +9,7 @@
 
 from zoo.metrics.base import Metric, MetricInput, MetricSpec
 
+GENERATED_TEXTS = "zoo.metrics.generated_texts"
 METRICS = (
     MetricSpec(
         "accuracy", "fraction of predictions that are right", ("classes", "tokens", "rankings")
@@ -66,6 +67,50 @@ METRICS = (
         "negative log-likelihood in bits per byte of text",
         ("tokens",),
         greater_is_better=False,
+    ),
+    MetricSpec(
+        "rouge1", "F-measure of words, ROUGE-1", ("texts",), metric=f"{GENERATED_TEXTS}:Rouge1"
+    ),
+    MetricSpec(
+        "rouge2",
+        "F-measure of pairs of words, ROUGE-2",
+        ("texts",),
+        metric=f"{GENERATED_TEXTS}:Rouge2",
+    ),
+    MetricSpec(
+        "rougeL",
+        "F-measure of the longest common subsequence, ROUGE-L",
+        ("texts",),
+        metric=f"{GENERATED_TEXTS}:RougeL",
+    ),
+    MetricSpec(
+        "rougeLsum",
+        "the same of the sentences of a summary, which are lines",
+        ("texts",),
+        metric=f"{GENERATED_TEXTS}:RougeLsum",
+    ),
+    MetricSpec("bleu", "BLEU, from 0 to 100", ("texts",), metric=f"{GENERATED_TEXTS}:Bleu"),
+    MetricSpec(
+        "chrf", "F-score of character n-grams", ("texts",), metric=f"{GENERATED_TEXTS}:Chrf"
+    ),
+    MetricSpec(
+        "ter",
+        "translation edit rate",
+        ("texts",),
+        greater_is_better=False,
+        metric=f"{GENERATED_TEXTS}:Ter",
+    ),
+    MetricSpec(
+        "squad_exact_match",
+        "fraction of texts that equal a reference, as SQuAD compares answers",
+        ("texts",),
+        metric=f"{GENERATED_TEXTS}:SquadExactMatch",
+    ),
+    MetricSpec(
+        "squad_f1",
+        "F1 of words, as of answers of SQuAD",
+        ("texts",),
+        metric=f"{GENERATED_TEXTS}:SquadF1",
     ),
     MetricSpec("similarity", "rank correlation of similarities with a teacher's", ("teacher",)),
     MetricSpec("cosine", "mean cosine with a teacher's embeddings", ("teacher",)),

@@ -25,7 +25,7 @@ SKIP_INVALID = TaskOption(
 SEED = TaskOption("seed", "Seed of replacements and of intervals.  [default: 0]", int, metavar="N")
 EVAL_METRIC = TaskOption(
     "metric",
-    "Also report this metric of a plugin; may be repeated.",
+    "Also report this metric: of generated texts, such as bleu, or of a plugin; may be repeated.",
     metavar="NAME[:SETTING=VALUE,...]",
     multiple=True,
 )
@@ -144,6 +144,15 @@ VECTORS = (
         "of the computation]",
         choices=("float32", "float16", "int8", "binary"),
     ),
+)
+# Of evaluations that generate.
+NUM_BEAMS = TaskOption("num_beams", "Number of beams.", int, minimum=1, metavar="N")
+NEW_TOKENS = TaskOption(
+    "max_new_tokens",
+    "Largest number of tokens to generate.  [default: as many as the longest target]",
+    int,
+    minimum=1,
+    metavar="N",
 )
 GENERATION = (
     TaskOption(

@@ -1,7 +1,10 @@
 """Questions in the layout of SQuAD, and answers that are worked by hand."""
 
+import collections
 import json
 import random
+import re
+import string
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +90,48 @@ def soft(small: Small) -> tuple[Model, Path]:
     network.save_pretrained(folder)
     checkpoint = converted(folder, folder.parent / "soft")
     return Model(checkpoint, open_session(checkpoint, "cpu")), folder
+
+
+# As released in evaluate-v2.0.py.
+
+
+def normalized(s: str) -> str:
+    """As ``normalize_answer``, which is the same in both scripts."""
+
+    def remove_articles(text: str) -> str:
+        return re.sub(r"\b(a|an|the)\b", " ", text)
+
+    def white_space_fix(text: str) -> str:
+        return " ".join(text.split())
+
+    def remove_punc(text: str) -> str:
+        exclude = set(string.punctuation)
+        return "".join(ch for ch in text if ch not in exclude)
+
+    return white_space_fix(remove_articles(remove_punc(s.lower())))
+
+
+def f1_of_second_script(a_gold: str, a_pred: str) -> float:
+    gold_toks = normalized(a_gold).split() if a_gold else []
+    pred_toks = normalized(a_pred).split() if a_pred else []
+    common = collections.Counter(gold_toks) & collections.Counter(pred_toks)
+    num_same = sum(common.values())
+    if len(gold_toks) == 0 or len(pred_toks) == 0:
+        return int(gold_toks == pred_toks)
+    if num_same == 0:
+        return 0
+    precision = 1.0 * num_same / len(pred_toks)
+    recall = 1.0 * num_same / len(gold_toks)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def raw_scores(predictions: list[str], answers: list[list[str]]) -> tuple[list[float], list[float]]:
+    """As ``get_raw_scores`` of the second script."""
+    exact, f1 = [], []
+    for a_pred, texts in zip(predictions, answers, strict=True):
+        gold_answers = [a for a in texts if normalized(a)]
+        if not gold_answers:
+            gold_answers = [""]
+        exact.append(max(float(normalized(a) == normalized(a_pred)) for a in gold_answers))
+        f1.append(max(f1_of_second_script(a, a_pred) for a in gold_answers))
+    return exact, f1

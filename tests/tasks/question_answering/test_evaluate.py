@@ -6,8 +6,6 @@ The functions of the references are those of evaluate-v1.1.py and evaluate-v2.0.
 import collections
 import json
 import random
-import re
-import string
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import pytest
 
 from tests import warm
 from tests.evaluation.conftest import Small
-from tests.tasks.question_answering.making import soft, words
+from tests.tasks.question_answering.making import normalized, raw_scores, soft, words
 from zoo.api import Model
 from zoo.errors import UsageError
 from zoo.metrics.squad import ScoredAnswers, best_threshold, normalize_answer
@@ -25,22 +23,6 @@ from zoo.tasks import make_evaluation
 __all__ = ["soft"]
 TASK = "question-answering"
 TEXTS = ["", "the", "The cat", "a cat.", "cat", "cat cat", "dog, cat", "dog", "an", "!", "Tha t"]
-
-
-def normalized(s: str) -> str:
-    """As ``normalize_answer``, which is the same in both scripts."""
-
-    def remove_articles(text: str) -> str:
-        return re.sub(r"\b(a|an|the)\b", " ", text)
-
-    def white_space_fix(text: str) -> str:
-        return " ".join(text.split())
-
-    def remove_punc(text: str) -> str:
-        exclude = set(string.punctuation)
-        return "".join(ch for ch in text if ch not in exclude)
-
-    return white_space_fix(remove_articles(remove_punc(s.lower())))
 
 
 def f1_of_first_script(prediction: str, ground_truth: str) -> float:
@@ -53,32 +35,6 @@ def f1_of_first_script(prediction: str, ground_truth: str) -> float:
     precision = 1.0 * num_same / len(prediction_tokens)
     recall = 1.0 * num_same / len(ground_truth_tokens)
     return (2 * precision * recall) / (precision + recall)
-
-
-def f1_of_second_script(a_gold: str, a_pred: str) -> float:
-    gold_toks = normalized(a_gold).split() if a_gold else []
-    pred_toks = normalized(a_pred).split() if a_pred else []
-    common = collections.Counter(gold_toks) & collections.Counter(pred_toks)
-    num_same = sum(common.values())
-    if len(gold_toks) == 0 or len(pred_toks) == 0:
-        return int(gold_toks == pred_toks)
-    if num_same == 0:
-        return 0
-    precision = 1.0 * num_same / len(pred_toks)
-    recall = 1.0 * num_same / len(gold_toks)
-    return (2 * precision * recall) / (precision + recall)
-
-
-def raw_scores(predictions: list[str], answers: list[list[str]]) -> tuple[list[float], list[float]]:
-    """As ``get_raw_scores`` of the second script."""
-    exact, f1 = [], []
-    for a_pred, texts in zip(predictions, answers, strict=True):
-        gold_answers = [a for a in texts if normalized(a)]
-        if not gold_answers:
-            gold_answers = [""]
-        exact.append(max(float(normalized(a) == normalized(a_pred)) for a in gold_answers))
-        f1.append(max(f1_of_second_script(a, a_pred) for a in gold_answers))
-    return exact, f1
 
 
 def reference_threshold(

@@ -121,6 +121,25 @@ def label_name(value: Any, location: str) -> str:
     raise RowError(f"{location}: the label is {value!r:.200}, which names no class")
 
 
+def label_texts(value: Any, location: str, noun: str) -> tuple[str, ...]:
+    """Return the texts of a label that is text, a number, or a list of them.
+
+    Args:
+        value: the label; of a list, models are trained on the first.
+        location: file and line, for messages.
+        noun: what the label is, such as ``target``, for messages.
+    """
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise RowError(f"{location}: the {noun} is an empty list", f"give a {noun}")
+    texts = []
+    for item in values:
+        if isinstance(item, bool) or not isinstance(item, str | int | float):
+            raise RowError(f"{location}: the {noun} is {value!r:.200}, which is not text")
+        texts.append(str(item))
+    return tuple(texts)
+
+
 def match_label(name: str, labels: Collection[str]) -> str:
     """Return a label, or the number of a class of Parquet if that is what labels are."""
     if isinstance(name, ClassName) and name not in labels and str(name.number) in labels:

@@ -1,7 +1,15 @@
 """Continuation of texts, and completion of prompts."""
 
 from zoo.families.tasks import TaskColumn, TaskSpec
-from zoo.tasks.options import DOCUMENT_FILES, GENERATION, LABELLED
+from zoo.tasks.options import (
+    DOCUMENT_FILES,
+    EVAL_METRIC,
+    GENERATION,
+    LABELLED,
+    METRIC,
+    NEW_TOKENS,
+    NUM_BEAMS,
+)
 
 TASKS = (
     TaskSpec(
@@ -17,7 +25,8 @@ TASKS = (
         columns={"text": TaskColumn("text"), "label": TaskColumn(required=False)},
         eval_columns={"text": TaskColumn("text"), "label": TaskColumn("label")},
         file_patterns=DOCUMENT_FILES,
-        eval_options=LABELLED,
+        train_options=(METRIC,),
+        eval_options=(*LABELLED, NUM_BEAMS, NEW_TOKENS, EVAL_METRIC),
         pipeline_tag="text-generation",
     ),
 )

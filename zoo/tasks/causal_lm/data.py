@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.data.readers.documents import ReaderConfig, iter_files, read_documents
-from zoo.data.readers.labelled import Columns, Sample, iter_samples, text_hash
-from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.labelled import Columns, Sample, iter_samples, label_texts, text_hash
+from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.data.readers.tables import read_table, suffix_of
+from zoo.inference.likelihood import move_spaces
 
 TABLES = (".tsv", ".csv")
 
@@ -20,6 +21,17 @@ class Completion:
     prompt: str | None  # ``None`` for a document, whose tokens are all predicted.
     text: str  # The rest.
     location: str  # File and line, or number of the document, for messages.
+    alternatives: tuple[str, ...] = ()  # Further completions that are correct.
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """All correct completions."""
+        return (self.text, *self.alternatives)
+
+    @property
+    def label(self) -> str | list[str]:
+        """The completion, or a list of several, as rows of reports have them."""
+        return list(self.references) if self.alternatives else self.text
 
     @property
     def hash(self) -> float:
@@ -81,15 +93,21 @@ def texts_of(
 
 
 def _completion(sample: Sample) -> Completion:
-    """Return a sample whose label, text or a number, is a completion."""
-    value = sample.label
-    location = sample.location
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return Completion(sample.text, str(value), location)
-    raise RowError(f"{location}: the completion is {value!r:.200}, which is not text")
+    """Return a sample whose label is a completion, or a list of correct ones."""
+    text, *alternatives = label_texts(sample.label, sample.location, "completion")
+    return Completion(sample.text, text, sample.location, tuple(alternatives))
 
 
 def review_completion(sample: Completion) -> Reviewed:
     """Return what is reviewed of a prompt with its completion, or of a document."""
     texts = [sample.text if sample.prompt is None else sample.prompt]
     return Reviewed(texts, None, identity=(sample.prompt, sample.text))
+
+
+def prompt_of(sample: Completion) -> str:
+    """Return the text that a completion is generated for.
+
+    Spaces at the end of a prompt belong to the completion, as in its loss.
+    """
+    prompt, _ = move_spaces(sample.prompt or "", sample.text)
+    return prompt

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from zoo.adapted_models.registry import parse_adapter
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
@@ -22,9 +23,16 @@ from zoo.finetuning.task import (
     TaskData,
     TaskInputs,
     TaskLoss,
+    TaskModel,
 )
+from zoo.finetuning.text_statistics import statistics_key, text_statistics
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
+from zoo.inference.generation.config import GenerationConfig, generation_config, token_ids
+from zoo.inference.generation.decoder import pad
+from zoo.inference.generation.generate import generate
 from zoo.inference.results import Prediction, ResultContext, TaskResults
+from zoo.io.limits import MAX_NEW_TOKENS
+from zoo.metrics import Metric, MetricInput
 from zoo.metrics.likelihood import finite_perplexity
 from zoo.nn.adapters.prompt import with_prompt, without_prompt
 from zoo.nn.row_chunks import select_rows
@@ -32,7 +40,13 @@ from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.overrides import override
-from zoo.tasks.causal_lm.data import Completion, read_completions, review_completion
+from zoo.tasks.causal_lm.data import (
+    Completion,
+    prompt_of,
+    read_completions,
+    review_completion,
+)
+from zoo.tasks.causal_lm.predict import Generate
 from zoo.training.config.finetune import TableConfig
 
 if TYPE_CHECKING:
@@ -170,8 +184,51 @@ class NextTokenCrossEntropy(TaskLoss):
         )
 
 
+class CompletionModel(TaskModel):
+    """A decoder, which completes prompts where metrics of generated texts are selected."""
+
+    @override
+    def require_valid(self, context: TaskContext) -> None:
+        if not context.metrics:
+            return
+        name = next(iter(context.metrics))
+        if context.settings.data.label is None:
+            raise UsageError(
+                f"{name} is a metric of generated texts, and the data have no completions",
+                "name their column with --label",
+            )
+        if context.settings.fsdp:
+            raise UsageError("evaluations with fsdp do not generate", f"leave out {name}")
+
+
 class CompletionResults(TaskResults[Completion]):
     """Perplexity, the exponential of the mean loss per token, and accuracy of tokens."""
+
+    @property
+    @override
+    def metric_input(self) -> MetricInput | None:
+        return "texts"
+
+    @override
+    def metric_statistics(
+        self, name: str, metric: Metric, predictions: "Mapping[str, NDArray[Any]]"
+    ) -> "NDArray[Any]":
+        return predictions[statistics_key(name)]
+
+    @override
+    def generate(
+        self, context: ResultContext, model: "nn.Module", batch: "Mapping[str, Tensor]"
+    ) -> "dict[str, Tensor]":
+        """Return the statistics of completions that are generated for the prompts."""
+        assert isinstance(context, TaskContext), "completions are generated in a run"
+        if not context.metrics:
+            return {}
+        assert context.evaluation is not None, "completions are generated for evaluation data"
+        samples = [context.evaluation.samples[number] for number in batch[SAMPLE].tolist()]
+        device = batch[SAMPLE].device
+        texts = generate_completions(context, model, samples, device)
+        references = [sample.references for sample in samples]
+        return text_statistics(context.metrics, texts, references)
 
     @override
     def metric_names(self, context: ResultContext) -> tuple[str, ...]:
@@ -216,13 +273,89 @@ class CompletionResults(TaskResults[Completion]):
                 row["text"] = sample.text
             else:
                 row["text"] = sample.prompt
-                row["label"] = sample.text
+                row["label"] = sample.label
             yield {
                 **row,
                 "loss": loss / tokens,
                 "accuracy": correct / tokens,
                 "tokens": int(tokens),
             }
+
+
+def generate_completions(
+    context: TaskContext,
+    model: "nn.Module",
+    samples: Sequence[Completion],
+    device: torch.device,
+) -> list[str]:
+    """Return a completion of the prompt of each sample, without white space at its ends."""
+    module: Any = model
+    config: Any = context.config
+    tokenizer = context.tokenizer
+    ends = end_ids(context)
+    settings = run_generation_config(context)
+    prompts = []
+    room = prompt_room(context, settings.longest)
+    for encoded in tokenizer.encode_prompts(list(map(prompt_of, samples)), max_tokens=None):
+        ids = encoded.ids or CompletionTokenizer(tokenizer, context.max_tokens).start_ids
+        prompts.append(ids if room is None else ids[-room:])
+    # Products are in float32, as in ``zoo run``, whatever the precision of the run is.
+    with torch.autocast(device.type, enabled=False):
+        completions = generate(
+            module,
+            pad(prompts, side=Generate.side, pad_id=context.pad_id, device=device),
+            settings,
+            eos_token_ids=ends,
+            logits_processor=context.family.logits_processors(config, context.head),
+        )
+    decode = tokenizer.targets.decode
+    texts = []
+    for prompt, tokens in zip(prompts, completions, strict=True):
+        new_tokens = [token for token in tokens if token not in ends]
+        text = decode([*prompt, *new_tokens])
+        texts.append(text[len(decode(prompt)) :].strip())
+    return texts
+
+
+def end_ids(context: TaskContext) -> tuple[int, ...]:
+    """Return the end-of-sequence tokens: of the settings of generation, or the tokenizer's."""
+    config: Any = context.config
+    settings = generation_config(context.generation, {})
+    ids = [token for token in token_ids(settings.eos_token_id) if token < config.vocab_size]
+    return tuple(ids) or token_ids(context.tokenizer.role_id("eos"))
+
+
+def run_generation_config(context: TaskContext) -> GenerationConfig:
+    """Return the settings of generation: the model's, and the longest completion's length."""
+    max_new_tokens = None
+    if not {"max_new_tokens", "max_length"} & context.generation.keys():
+        assert context.evaluation is not None, "completions are generated for evaluation data"
+        labels = context.evaluation.rows.arrays[LABELS]
+        starts = context.evaluation.rows.starts
+        lengths = np.add.reduceat((labels != IGNORED).astype(np.int64), starts[:-1])
+        max_new_tokens = min(int(lengths.max()), MAX_NEW_TOKENS)
+    requested = {"max_new_tokens": max_new_tokens, "num_return_sequences": 1}
+    return generation_config(context.generation, requested)
+
+
+def prompt_room(context: TaskContext, new_tokens: int) -> int | None:
+    """Return the largest number of tokens of a prompt; ``None`` without a limit.
+
+    Raises:
+        UsageError: new tokens leave no room for a prompt.
+    """
+    limits = context.family.onnx(context.config, context.head).limits
+    if context.settings.adapter is not None:
+        limits = parse_adapter(context.settings.adapter).shortened(limits)
+    if not limits:
+        return None
+    room = min(limits.values()) - new_tokens
+    if room < 1:
+        raise UsageError(
+            f"{new_tokens} new tokens leave no room for a prompt",
+            f"the model takes {min(limits.values())} in all",
+        )
+    return room
 
 
 CAUSAL_LM = FineTuningTask(
@@ -232,4 +365,5 @@ CAUSAL_LM = FineTuningTask(
     inputs=CompletionInputs(),
     loss=NextTokenCrossEntropy(),
     results=CompletionResults(),
+    model=CompletionModel(),
 )

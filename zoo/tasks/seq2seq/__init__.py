@@ -1,7 +1,16 @@
 """Generation of a target text for a source text: translation, summarization, text to text."""
 
 from zoo.families.tasks import TaskColumn, TaskOption, TaskSpec
-from zoo.tasks.options import GENERATION, LABEL_COLUMNS, LABELLED, PAIR
+from zoo.tasks.options import (
+    EVAL_METRIC,
+    GENERATION,
+    LABEL_COLUMNS,
+    LABELLED,
+    METRIC,
+    NEW_TOKENS,
+    NUM_BEAMS,
+    PAIR,
+)
 
 PREFIX = TaskOption(
     "prefix", "Text before each source of seq2seq.", metavar="TEXT", setting="data.prefix"
@@ -35,7 +44,7 @@ TASKS = (
         train="zoo.tasks.seq2seq.train:SEQ2SEQ",
         evaluate="zoo.tasks.seq2seq.evaluate:Seq2SeqEvaluation",
         run_options=(*GENERATION, SRC_LANG, TGT_LANG),
-        train_options=(PREFIX, PAIR_PREFIX, SRC_LANG, TGT_LANG),
+        train_options=(PREFIX, PAIR_PREFIX, SRC_LANG, TGT_LANG, METRIC),
         settings=("data.mixing_limit",),
         columns={**LABEL_COLUMNS, "label": TaskColumn("label")},
         eval_options=(
@@ -43,16 +52,11 @@ TASKS = (
             PAIR,
             PREFIX,
             PAIR_PREFIX,
-            TaskOption("num_beams", "Number of beams.", int, minimum=1, metavar="N"),
-            TaskOption(
-                "max_new_tokens",
-                "Largest number of tokens to generate.  [default: as many as the longest target]",
-                int,
-                minimum=1,
-                metavar="N",
-            ),
+            NUM_BEAMS,
+            NEW_TOKENS,
             SRC_LANG,
             TGT_LANG,
+            EVAL_METRIC,
         ),
     ),
 )

@@ -22,6 +22,21 @@ class TextToText:
     dataset: str  # Name of the data set, empty for none.
     location: str  # File and line, for messages.
     number: float = math.nan  # The label, if the target is that number rounded; else NaN.
+    alternatives: tuple[str, ...] = ()  # Further targets that are correct.
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """All correct targets."""
+        return (self.target, *self.alternatives)
+
+    @property
+    def label(self) -> str | list[str]:
+        """The target, or a list of several, as rows of reports have them."""
+        return list(self.references) if self.alternatives else self.target
+
+    def is_correct(self, text: str) -> bool:
+        """Return whether a stripped text equals a target, except for white space around it."""
+        return any(text == target.strip() for target in self.references)
 
     @property
     def hash(self) -> float:
@@ -58,7 +73,8 @@ def iter_text_to_text(
 
 def _text_to_text(row: Sample, *, form: TextForm, name: str) -> TextToText:
     number = label_number(row.label, row.location) if form.rounded else math.nan
-    return TextToText(form.source(row), form.target(row), name, row.location, number)
+    target, *alternatives = form.targets(row)
+    return TextToText(form.source(row), target, name, row.location, number, tuple(alternatives))
 
 
 def review_target(sample: TextToText) -> Reviewed:

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.text_io import split_name
 from zoo.evaluation.base import TEXTS_AT_ONCE, Evaluation, Prediction, Result
+from zoo.evaluation.selected_metrics import add_text_metrics
 from zoo.inference.generation.languages import target_settings
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.batching import batched
@@ -19,6 +21,7 @@ from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.likelihood import likelihood_metrics
 from zoo.overrides import override
+from zoo.plugins.metrics import select_metrics
 from zoo.tasks.seq2seq.data import TextToText, iter_text_to_text, review_target
 from zoo.tasks.seq2seq.predict import Seq2SeqGeneration
 from zoo.tasks.seq2seq.text_forms import TextForm, form_of, glue_tables
@@ -34,8 +37,8 @@ if TYPE_CHECKING:
 class Seq2SeqEvaluation(Evaluation):
     """Exact match of generated texts and loss of the targets, and for GLUE its metrics.
 
-    ``exact_match`` is the fraction of samples whose generated text equals the target, ignoring
-    white space at both ends. ``loss`` is the mean negative log-likelihood in nats of the targets'
+    ``exact_match`` is the fraction of samples whose generated text equals a target, ignoring white
+    space at both ends. ``loss`` is the mean negative log-likelihood in nats of the targets'
     tokens, including the end-of-sequence token, and ``accuracy`` the fraction of them that are
     predicted from the target's earlier tokens. Intervals are over samples.
     """
@@ -55,11 +58,13 @@ class Seq2SeqEvaluation(Evaluation):
         num_beams: int | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
+        metric: Sequence[str] = (),
         seed: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self.columns = Columns(text, label, pair)
+        self.selected_metrics = select_metrics(metric, "texts", self.name)
         self.seed = seed
         self.prefix = prefix
         self.pair_prefix = pair_prefix
@@ -136,7 +141,7 @@ class Seq2SeqEvaluation(Evaluation):
                     f"{self.scorer.decoder_limit} tokens that the decoder takes"
                 ]
             )
-        exact, labels = self._generated(samples, form, table)
+        exact, labels, texts = self._generated(samples, form, table)
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
             tokens = likelihood_metrics(*table[rows].sum(0).tolist())
@@ -149,14 +154,19 @@ class Seq2SeqEvaluation(Evaluation):
 
         values = metrics(np.arange(len(table)))
         intervals = bootstrap_samples(metrics, len(table), self.seed)
-        return Result({**values, "samples": len(table)}, {"intervals": intervals})
+        result = Result(values, {"intervals": intervals})
+        if self.selected_metrics:
+            references = [sample.references for sample in samples]
+            result = add_text_metrics(result, self.selected_metrics, texts, references, self.seed)
+        return replace(result, metrics={**result.metrics, "samples": len(table)})
 
     def _generated(
         self, samples: Iterable[TextToText], form: TextForm, table: "NDArray[Any]"
-    ) -> "tuple[NDArray[np.bool_], GeneratedLabels]":
-        """Return which generated texts equal the targets, and the labels that both are.
+    ) -> "tuple[NDArray[np.bool_], GeneratedLabels, list[str]]":
+        """Return which generated texts equal targets, the labels that both are, and the texts.
 
-        White space at the ends of a text does not count.
+        White space at the ends of a text does not count. The texts are empty unless metrics that
+        the user selects need them.
 
         Args:
             samples: the samples.
@@ -179,6 +189,7 @@ class Seq2SeqEvaluation(Evaluation):
             tgt_lang=self.tgt_lang,
         )
         numbers = {word: number for number, word in enumerate(form.words.values())}
+        texts = list[str]()
 
         def compare() -> Iterator[tuple[bool, int, int, float, float]]:
             records = (TextExample(s.source, location=s.location) for s in samples)
@@ -190,9 +201,9 @@ class Seq2SeqEvaluation(Evaluation):
                 return {
                     "location": sample.location,
                     "text": sample.source,
-                    "label": sample.target,
+                    "label": sample.label,
                     "prediction": text,
-                    "correct": text == sample.target.strip(),
+                    "correct": sample.is_correct(text),
                     "loss": float(next(losses)),
                 }
 
@@ -201,11 +212,14 @@ class Seq2SeqEvaluation(Evaluation):
                 target = sample.target.strip()
                 target_word = numbers.get(target, NO_LABEL)
                 predicted_word = numbers.get(text, NO_LABEL)
-                yield target == text, target_word, predicted_word, sample.number, number_of(text)
+                if self.selected_metrics:
+                    texts.append(text)
+                is_exact = sample.is_correct(text)
+                yield is_exact, target_word, predicted_word, sample.number, number_of(text)
 
         columns = np.fromiter(compare(), "?, i8, i8, f8, f8")
         exact, *labels = (columns[name] for name in columns.dtype.names or ())
-        return exact, GeneratedLabels(*labels)
+        return exact, GeneratedLabels(*labels), texts
 
     def _rows(self, samples: Iterable[TextToText]) -> Iterator[ScoredRow]:
         """Yield the row of each sample; samples are tokenized in chunks and then dropped."""

@@ -9,7 +9,14 @@ from typing import Literal
 import numpy as np
 
 from zoo.data.readers.glue import PREFIX, glue_files, glue_task
-from zoo.data.readers.labelled import Columns, Sample, label_name, label_number, match_label
+from zoo.data.readers.labelled import (
+    Columns,
+    Sample,
+    label_name,
+    label_number,
+    label_texts,
+    match_label,
+)
 from zoo.data.readers.problems import RowError
 from zoo.errors import UsageError
 
@@ -49,23 +56,19 @@ class TextForm:
             source += f" {self.pair_prefix}{sample.pair}"
         return source
 
-    def target(self, sample: Sample) -> str:
-        """Return the target of a sample."""
+    def targets(self, sample: Sample) -> tuple[str, ...]:
+        """Return the correct targets of a sample; models are trained on the first."""
         label = sample.label
         location = sample.location
         if self.rounded:
             number = np.float32(label_number(label, location))
-            return f"{np.round(number * np.float32(STEPS)) / STEPS:.1f}"
+            return (f"{np.round(number * np.float32(STEPS)) / STEPS:.1f}",)
         if self.words:
             word = self.words.get(match_label(label_name(label, location), self.words))
             if word is None:
                 raise RowError(f"{location}: the label is {label!r}, not {' or '.join(self.words)}")
-            return word
-        if isinstance(label, str):
-            return str(label)
-        if isinstance(label, int | float) and not isinstance(label, bool):
-            return str(label)
-        raise RowError(f"{location}: the target is {label!r}, which is not text")
+            return (word,)
+        return label_texts(label, location, "target")
 
 
 def glue_form(name: str) -> TextForm:

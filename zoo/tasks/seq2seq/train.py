@@ -36,6 +36,7 @@ from zoo.finetuning.task import (
     TaskLoss,
     TaskModel,
 )
+from zoo.finetuning.text_statistics import statistics_key, text_statistics
 from zoo.inference.generation.config import (
     GenerationConfig,
     cap_new_tokens,
@@ -46,6 +47,7 @@ from zoo.inference.generation.generate import generate
 from zoo.inference.generation.languages import target_settings, target_tokenizer
 from zoo.inference.results import Prediction, ResultContext, TaskResults
 from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
+from zoo.metrics import Metric, MetricInput
 from zoo.metrics.classification import accuracy
 from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.nn.adapters.prompt import with_prompt
@@ -82,6 +84,7 @@ DATASET = "dataset"
 TARGET = "target"
 NUMBER = "number"
 CHOICE = "choice"  # The number of the target among those that are compared.
+SAMPLE = "sample"  # The number of the sample in its split, where metrics need all its targets.
 PREDICTION = "prediction"
 PREDICTED_NUMBER = "predicted_number"
 # The beginning of a generated text as bytes, for reports: predictions are tensors.
@@ -206,6 +209,12 @@ class Seq2SeqModel(TaskModel):
             raise UsageError(
                 "evaluations with fsdp do not generate", "--set task_args.generate=false"
             )
+        if context.metrics and not context.options.generate:
+            raise UsageError(
+                f"{next(iter(context.metrics))} is a metric of generated texts, and evaluations "
+                "do not generate",
+                "leave out task_args.generate",
+            )
 
 
 class Seq2SeqInputs(TaskInputs[TextToText]):
@@ -265,6 +274,8 @@ class Seq2SeqInputs(TaskInputs[TextToText]):
             TARGET: np.array([context.target(sample) for sample in samples], np.int64),
             NUMBER: np.array([sample.number for sample in samples], np.float32),
         }
+        if context.metrics or any(sample.alternatives for sample in samples):
+            values[SAMPLE] = np.arange(len(samples))
         truncated = sources.truncated + targets.truncated
         return TokenizedRows(
             sources.starts, sources.arrays, values, {}, truncated, others=(targets,)
@@ -430,6 +441,17 @@ class TargetCrossEntropy(TaskLoss):
 class GeneratedTextResults(TaskResults[TextToText]):
     """Exact match of generated texts, and the metrics of data sets."""
 
+    @property
+    @override
+    def metric_input(self) -> MetricInput | None:
+        return "texts"
+
+    @override
+    def metric_statistics(
+        self, name: str, metric: Metric, predictions: "Mapping[str, NDArray[Any]]"
+    ) -> "NDArray[Any]":
+        return predictions[statistics_key(name)]
+
     @override
     def metric_names(self, context: ResultContext) -> tuple[str, ...]:
         """Return the metrics, or with several data sets ``METRIC_NAME`` of each."""
@@ -486,12 +508,20 @@ class GeneratedTextResults(TaskResults[TextToText]):
         if not run.options.generate:
             return {}
         texts = generate_texts(run, model, batch)
-        return {
+        predictions = {
             PREDICTION: torch.tensor([text_key(text) for text in texts]),
             PREDICTED_NUMBER: torch.tensor(list(map(number_of, texts)), dtype=torch.float64),
             SHOWN: torch.stack([encode_shown(text) for text in texts]),
             **{name: batch[name] for name in (TARGET, NUMBER, DATASET)},
         }
+        if SAMPLE in batch:
+            assert run.evaluation is not None, "texts are generated for evaluation data"
+            samples = [run.evaluation.samples[number] for number in batch[SAMPLE].tolist()]
+            predictions[PREDICTION] = prediction_keys(texts, samples)
+            references = [sample.references for sample in samples]
+            stripped_texts = [text.strip() for text in texts]
+            predictions |= text_statistics(run.metrics, stripped_texts, references)
+        return predictions
 
     @override
     def mistake(self, row: Prediction) -> float | None:
@@ -509,7 +539,7 @@ class GeneratedTextResults(TaskResults[TextToText]):
         return {
             "location": sample.location,
             "text": sample.source,
-            "label": sample.target,
+            "label": sample.label,
             "prediction": text.strip(),
             "correct": bool(values[PREDICTION] == values[TARGET]),
         }
@@ -572,6 +602,15 @@ def generate_texts(
             logits_processor=context.family.logits_processors(context.config, context.head),
         )
     return [context.tokenizer.targets.decode(tokens) for tokens in generated]
+
+
+def prediction_keys(texts: Sequence[str], samples: Sequence[TextToText]) -> "Tensor":
+    """Return the hash of each text, or of the first target if the text equals another one."""
+    keys = []
+    for text, sample in zip(texts, samples, strict=True):
+        is_correct = sample.is_correct(text.strip())
+        keys.append(text_key(sample.target if is_correct else text))
+    return torch.tensor(keys)
 
 
 def encode_shown(text: str) -> "Tensor":

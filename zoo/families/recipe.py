@@ -136,7 +136,7 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     layerwise_lr_decay: float = 1.0
     # largest norm of all gradients together; ``None`` for no clipping
     max_grad_norm: float | None = 1.0
-    # settings that only the optimizer of a plugin has
+    # settings that only one optimizer has, such as amsgrad of adamw
     args: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:

@@ -107,6 +107,35 @@ def test_updates_are_those_of_the_formula(name: str, correction: bool, formula: 
         np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=0, atol=1e-12)
 
 
+def test_amsgrad_is_that_of_torch_and_of_the_formula() -> None:
+    ours = model()
+    theirs = model()
+    start = [parameter.detach().numpy().copy() for parameter in ours.parameters()]
+    updates(ours, make_config("adamw", args={"amsgrad": True}), range(STEPS))
+    decayed = [
+        {"params": [p], "weight_decay": decay(p.detach().numpy())} for p in theirs.parameters()
+    ]
+    optimizer = torch.optim.AdamW(decayed, betas=(B1, B2), eps=EPS, amsgrad=True)
+    for step in range(STEPS):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step)
+            (parameter,) = group["params"]
+            parameter.grad = torch.from_numpy(gradient(step, tuple(parameter.shape)))
+        optimizer.step()
+    for parameter, other, weight in zip(ours.parameters(), theirs.parameters(), start, strict=True):
+        torch.testing.assert_close(parameter, other, rtol=0, atol=1e-13)
+        m = np.zeros_like(weight)
+        v = np.zeros_like(weight)
+        largest = np.zeros_like(weight)
+        for step in range(STEPS):
+            g = gradient(step, weight.shape)
+            m = B1 * m + (1 - B1) * g
+            v = B2 * v + (1 - B2) * g**2
+            largest = np.maximum(largest, v)
+            weight = weight - learning_rate(step) * corrected(weight, m, largest, step + 1)
+        np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=0, atol=1e-12)
+
+
 def stable(start: Array, gradients: list[Array]) -> Array:
     """Return weights after Algorithm 2 of arXiv:2304.13013, whose decay rates are debiased."""
     weight, v, u = start, np.zeros_like(start), np.zeros_like(start)

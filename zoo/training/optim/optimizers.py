@@ -60,11 +60,19 @@ def optimizer_method(config: OptimizerConfig) -> OptimizerMethod:
 
 
 class AdamWMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
+    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101).
+
+    Attributes:
+        amsgrad: whether to divide by the largest mean of squared gradients so far (Reddi et al.
+            2018, "On the convergence of Adam and beyond", algorithm 2).
+    """
 
     # It runs in one kernel for all parameters on CPU and CUDA. The state of a parameter is
-    # ``step``, ``exp_avg`` and ``exp_avg_sq``, also of LAMB and StableAdamW.
+    # ``step``, ``exp_avg`` and ``exp_avg_sq``, also of LAMB and StableAdamW; with AMSGrad
+    # ``max_exp_avg_sq`` as well.
     name: ClassVar[str] = "adamw"
+
+    amsgrad: bool = False
 
     @override
     def make(
@@ -76,7 +84,8 @@ class AdamWMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fie
 
         devices = {parameter.device.type for group in groups for parameter in group["params"]}
         fused = True if devices <= {"cpu", "cuda"} else None
-        return eager(torch.optim.AdamW)(groups, **_adam_settings(config), fused=fused)
+        settings = _adam_settings(config)
+        return eager(torch.optim.AdamW)(groups, **settings, fused=fused, amsgrad=self.amsgrad)
 
     @override
     def set_hyperparams(

@@ -170,6 +170,7 @@ def completed(words: str, cwd: Path) -> list[str]:
     return cold.zoo(cwd=cwd, **environment).stdout.splitlines()
 
 
+@pytest.mark.by_default("bash")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script_that_completes(shell: str) -> None:
     assert "_ZOO_COMPLETE" in cold.zoo("completion", shell).stdout

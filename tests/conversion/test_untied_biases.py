@@ -53,6 +53,7 @@ def logits(model: Any) -> torch.Tensor:
     return next(outputs[name] for name in names if name in outputs)  # type: ignore[no-any-return]
 
 
+@pytest.mark.by_default("BertForMaskedLM", "BertForPreTraining", "RobertaForMaskedLM")
 @pytest.mark.parametrize("architecture", BIASES)
 def test_the_bias_that_the_reference_uses_is_converted(architecture: str, tmp_path: Path) -> None:
     source, back = tmp_path / "source", tmp_path / "back"

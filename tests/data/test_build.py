@@ -27,7 +27,7 @@ def texts(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.by_default("bert", "t5", "elmo")
+@pytest.mark.by_default("bert", "elmo")
 @pytest.mark.parametrize(("family", "kind"), KINDS)
 def test_tokens_are_those_of_each_document_as_a_whole(
     tmp_path: Path, texts: Path, family: str, kind: str | None
@@ -42,7 +42,7 @@ def test_tokens_are_those_of_each_document_as_a_whole(
         assert [token for sentence in document for token in sentence] == wanted
 
 
-@pytest.mark.by_default("bert", "t5")
+@pytest.mark.by_default("bert")
 @pytest.mark.parametrize(
     ("family", "space"), [("bert", ""), ("roberta", " "), ("gpt", " "), ("t5", "")]
 )
@@ -82,7 +82,7 @@ def test_documents_and_sentences_are_kept(tmp_path: Path) -> None:
     assert documents[0][1].endswith("askedthecat.")
 
 
-@pytest.mark.by_default("bert", "t5", "gpt")
+@pytest.mark.by_default("bert", "gpt")
 @pytest.mark.parametrize(("family", "kind"), [*KINDS, ("gpt", None), ("deberta", "byte-level-bpe")])
 def test_text_that_spells_a_special_token_is_text(
     tmp_path: Path, family: str, kind: str | None

@@ -59,7 +59,7 @@ def test_exported_tokenizers_give_equal_ids(
     assert peer.pad_token == tokenizer.info.special.get("pad")
 
 
-@pytest.mark.by_default("bert", "gpt")
+@pytest.mark.by_default("gpt")
 @pytest.mark.parametrize(("name", "kind", "model_type"), [c for c in CASES if c[1] != "unigram"])
 def test_the_files_themselves_are_read_with_equal_ids(
     tmp_path: Path, name: str, kind: str, model_type: str

@@ -45,7 +45,7 @@ def test_labels(small: Small, tmp_path: Path, pairs: bool) -> None:
     assert 0 <= low <= result.metrics["accuracy"] <= high <= 1
 
 
-@pytest.mark.by_default("None", "names1")
+@pytest.mark.by_default("names1")
 @pytest.mark.parametrize("names", [None, ["y", "x"], ["0", "1"]])
 def test_classes_of_a_parquet_file(small: Small, tmp_path: Path, names: list[str] | None) -> None:
     """Their names are the model's labels, or their numbers if it has numbers or no names."""

@@ -48,6 +48,7 @@ def evaluate(
     return json.loads(result.stdout)  # type: ignore[no-any-return]
 
 
+@pytest.mark.by_default(".csv", ".jsonl")
 @pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
 def test_standard_input_is_read_like_a_file(model: Path, table: Path, ending: str) -> None:
     rows = [line.split("\t") for line in table.read_text().splitlines()]

@@ -202,7 +202,8 @@ def test_more_experts_a_token_than_there_are_is_refused() -> None:
         NOMIC.from_hub({**PUBLISHED, "moe_top_k": 9})
 
 
-def test_published_files_are_converted_both_ways_and_exported(tmp_path: Path) -> None:
+def convert_published(tmp_path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], Path]:
+    """Return a published configuration, the tensors of a small model, and its conversion."""
     config = replace(SMALL, vocab_size=len(VOCABULARY), max_positions=40, pad_token_id=0)
     model = parity.random_model(NOMIC, config, "none").float()
     tensors = {}
@@ -226,6 +227,11 @@ def test_published_files_are_converted_both_ways_and_exported(tmp_path: Path) ->
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     convert(CheckpointDir(folder, "hub"), tmp_path / "ours")
+    return hub, tensors, tmp_path / "ours"
+
+
+def test_published_files_are_converted_both_ways(tmp_path: Path) -> None:
+    hub, tensors, _ = convert_published(tmp_path)
     assert load_checkpoint(tmp_path / "ours").manifest.round_trip == "exact"
     convert(CheckpointDir(tmp_path / "ours", "ours"), tmp_path / "back", to="hub")
     written = load_file(tmp_path / "back" / "model.safetensors")
@@ -235,9 +241,13 @@ def test_published_files_are_converted_both_ways_and_exported(tmp_path: Path) ->
     after = json.loads((tmp_path / "back" / "config.json").read_text())
     assert {key: after[key] for key in hub} == hub
 
-    result = zoo("export", tmp_path / "ours", "--onnx", "-o", tmp_path / "graph")
+
+@pytest.mark.long
+def test_a_mixture_of_experts_is_exported(tmp_path: Path) -> None:
+    _, _, ours = convert_published(tmp_path)
+    result = zoo("export", ours, "--onnx", "-o", tmp_path / "graph")
     assert result.returncode == 0, result.stderr
     texts = ["a b c", "j", "d e f g h i j a"]
     vectors = load(str(tmp_path / "graph")).embed(texts)
-    expected = load(str(tmp_path / "ours"), backend="cpu").embed(texts)
+    expected = load(str(ours), backend="cpu").embed(texts)
     np.testing.assert_allclose(vectors, expected, atol=1e-5)

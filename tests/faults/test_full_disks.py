@@ -159,6 +159,16 @@ def emptied(disk: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+@pytest.mark.by_default(
+    "adapter merge",
+    "gguf",
+    "run jsonl",
+    "run parquet",
+    "eval report",
+    "look",
+    "retokenize",
+    "plugins new",
+)
 @pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in SLOW)]
 )

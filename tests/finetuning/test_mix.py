@@ -42,7 +42,7 @@ def mixed(states: list[torch.Tensor], weights: dict[str, torch.Tensor], at: str)
     return gamma * total  # type: ignore[no-any-return]
 
 
-@pytest.mark.by_default("text-classification-mix", "token-classification-0")
+@pytest.mark.by_default("text-classification-mix")
 @pytest.mark.parametrize(
     "task, layers",
     [("text-classification", "mix"), ("token-classification", "mix"), ("token-classification", 0)],

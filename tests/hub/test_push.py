@@ -261,6 +261,7 @@ def test_a_model_card_with_deeply_nested_metadata(directory: Path) -> None:
     assert "nesting of YAML" in failure(push(directory, REPO), 3)
 
 
+@pytest.mark.long
 def test_hints_are_commands_that_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a model, a run, and a model that no class of the Hub has."""
     monkeypatch.chdir(tmp_path)

@@ -91,6 +91,7 @@ def test_embeddings_do_not_depend_on_the_token_budget(encoder: Model) -> None:
     np.testing.assert_allclose(few, many, atol=1e-6)
 
 
+@pytest.mark.by_default("3")
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_batch_has_at_most_so_many_texts(
     encoder: Model, size: int, monkeypatch: pytest.MonkeyPatch

@@ -62,7 +62,7 @@ def test_exception_of_a_built_in_family_names_no_other_plugin(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.by_default("SystemExit", "MemoryError")
+@pytest.mark.by_default("SystemExit")
 @pytest.mark.parametrize("kind", ["BaseException", "GeneratorExit", "SystemExit", "MemoryError"])
 def test_exception_at_import_is_one_warning(tmp_path: Path, kind: str) -> None:
     site = lay_out(tmp_path / "site", {}, first=f"raise {kind}('odd \\x1b[31m\\nerror: forged')\n")

@@ -242,6 +242,7 @@ def zoo_recipes():
     assert problem.startswith("distillation recipe hot: there is no setting terms.kl.temprature")
 
 
+@pytest.mark.by_default("argmax(-1)-argmx(-1)")
 @pytest.mark.parametrize(
     ("text", "replacement", "problem"),
     [

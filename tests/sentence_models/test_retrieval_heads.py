@@ -181,6 +181,7 @@ def test_gradients(hub_checkpoint: Make, tmp_path: Path) -> None:
     torch.testing.assert_close(own_gradient, linear.weight.grad, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.long
 def test_export_keeps_the_representations(hub_checkpoint: Make, tmp_path: Path) -> None:
     source, _ = multi_output_source(hub_checkpoint, 8)
     checkpoint = converted(source, tmp_path / "model")

@@ -81,6 +81,7 @@ def test_distillation(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(began / "run", resume_moved(DistillRun, began, monkeypatch))
 
 
+@pytest.mark.long
 def test_scores_of_a_student_whose_teacher_and_texts_have_moved(began: Path) -> None:
     shutil.copytree(pretrained("gpt"), began / "teacher")
     student = {"distillation": {"teachers": ["./teacher"]}, "student": narrow("gpt")}

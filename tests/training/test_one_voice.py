@@ -147,6 +147,7 @@ def test_hosts_with_other_data_are_refused(elsewhere: Path, tmp_path: Path, comm
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_a_resume_in_another_number_of_processes_says_what_it_is(tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     words = ["gpt", *options(max_steps=2), "-o", run]

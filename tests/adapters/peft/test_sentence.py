@@ -23,6 +23,7 @@ TASKS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.by_default("reranker")
 @pytest.mark.parametrize("task", TASKS)
 def test_the_library_opens_the_whole_directory(
     task: str, pretrained: Pretrained, tmp_path: Path

@@ -52,7 +52,7 @@ def transposed(graph: onnx.GraphProto) -> set[str]:
 
 @pytest.mark.parametrize(
     ("name", "attentions"),
-    [pytest.param("second", LAYERS, marks=pytest.mark.long), ("plain", 2 * LAYERS)],
+    [("second", LAYERS), pytest.param("plain", 2 * LAYERS, marks=pytest.mark.long)],
 )
 def test_keys_of_a_cache_are_not_copied(name: str, attentions: int, tmp_path: Path) -> None:
     """Self-attention, and of an encoder-decoder cross-attention, too."""

@@ -26,6 +26,7 @@ HEADS = [
 BATCHES = [[1], [13, 7, 1, 4], [40, 21], [2, 2, 2]]
 
 
+@pytest.mark.by_default("none")
 @pytest.mark.parametrize("head", HEADS)
 def test_a_graph_equals_torch(exported: Callable[[str], Exported], head: str) -> None:
     checkpoint, graph, _ = exported(head)

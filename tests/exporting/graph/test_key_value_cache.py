@@ -78,7 +78,7 @@ def test_64_greedy_tokens_are_those_of_torch(written: Callable[[str], Exported],
     assert [len(row) for row in actual] == [64] * 5 and len({t for row in actual for t in row}) > 5
 
 
-@pytest.mark.by_default("plain")
+@pytest.mark.by_default("second")
 @pytest.mark.parametrize("settings", SETTINGS, ids=["greedy", "beams", "sampled"])
 @pytest.mark.parametrize("name", ["second", "plain"])
 def test_every_search_finds_the_texts_of_torch(

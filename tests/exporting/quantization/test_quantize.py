@@ -221,6 +221,7 @@ def test_copies_keep_large_weights_in_files_of_their_own(decoder: Exported, tmp_
         load_session(external, dtype="int8")
 
 
+@pytest.mark.long
 def test_labelled_data_measures_the_metric_of_the_task(tmp_path: Path) -> None:
     checkpoint = with_tokenizer(tmp_path, "sequence-classification")
     generator = np.random.default_rng(0)

@@ -193,6 +193,7 @@ def test_base_size_equals_the_reference(pair: MakePair, size: str) -> None:
         assert ours == theirs
 
 
+@pytest.mark.by_default("{}", "{'num_beams': 3}")
 @pytest.mark.parametrize(
     "options", [{}, {"num_beams": 2}, {"num_beams": 3}, {"num_beams": 6}], ids=str
 )

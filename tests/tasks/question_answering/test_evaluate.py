@@ -132,6 +132,7 @@ def questions(path: Path, model: Model, unanswerable: bool) -> tuple[Path, list[
     return path, pairs
 
 
+@pytest.mark.by_default("True")
 @pytest.mark.parametrize("unanswerable", [False, True])
 def test_the_evaluation_scores_the_answers_of_run(
     soft: tuple[Model, Path], tmp_path: Path, unanswerable: bool

@@ -138,6 +138,7 @@ def test_a_reranker_does_not_search(small: Small, tmp_path: Path) -> None:
         zoo.evaluate(model, task="retrieval", eval=tmp_path / "data")
 
 
+@pytest.mark.by_default("late")
 @pytest.mark.parametrize("kind", ["sparse", "late"])
 def test_sparse_and_late_models_rank_as_the_library(
     hub_checkpoint: Make, tmp_path: Path, kind: str

@@ -21,12 +21,7 @@ def library() -> Any:
     return pytest.importorskip("sentence_transformers")
 
 
-@pytest.mark.by_default(
-    "mean-cosine-True-True",
-    "weightedmean-dot-False-False",
-    "max-euclidean-False-True",
-    "cls-dot-False-True",
-)
+@pytest.mark.by_default("mean-cosine-True-True", "weightedmean-dot-False-False")
 @pytest.mark.parametrize(
     ("mode", "function", "normalize", "include_prompt"),
     [

@@ -56,7 +56,7 @@ def assert_same(results: list[dict[str, Any]], expected: list[dict[str, Any]]) -
         assert result["scores"] == pytest.approx(other["scores"], abs=1e-6)
 
 
-@pytest.mark.by_default("False-names1", "True-names2", "False-names3", "True-names0")
+@pytest.mark.by_default("False-names1", "True-names0")
 @pytest.mark.parametrize(
     "names",
     [

@@ -8,6 +8,7 @@ Programs of the README and of docs/api.md need no other command: each runs in an
 import json
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,32 @@ def test_a_database_searches_the_vectors(examples: Examples, code: str) -> None:
         pytest.importorskip(module)
     examples.write_inputs(["articles.parquet"])
     assert_same_output(shown_output(code), examples.python(code))
+
+
+@pytest.mark.long
+def test_postgres_searches_the_vectors(examples: Examples) -> None:
+    """The package pgserver is a server with pgvector; it is no requirement of the tests."""
+    pgserver = pytest.importorskip("pgserver")
+    duckdb = pytest.importorskip("duckdb")
+    *_, export, search = blocks("sql", [DATABASES])
+    examples.write_inputs(["articles.parquet"])
+    vector = examples.python(
+        "import json, zoo\nprint(json.dumps(zoo.load('all-minilm-l6-v2').encode_query("
+        "['kittens'])[0].tolist()))"
+    )
+    # The server has a user of its own if this one is root, and its sockets have short names.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        table = Path(folder, "vectors.csv")
+        export = export.replace("articles.parquet", str(examples.folder / "articles.parquet"))
+        duckdb.sql(export.replace("vectors.csv", str(table)))
+        search = search.replace("vectors.csv", str(table)).replace("$1", f"'{vector.strip()}'")
+        server = pgserver.get_server(Path(folder, "data"), cleanup_mode="delete")
+        try:
+            printed = server.psql(search)
+        finally:
+            server.cleanup()
+    assert "\n A kitten.\n" in printed, printed
 
 
 def shown_output(code: str) -> str:

@@ -96,6 +96,7 @@ def _join_assignments(words: Sequence[str]) -> list[str]:
     epilog="""\b
 Examples:
   eval "$(zoo completion bash)"                            in ~/.bashrc
+  eval "$(zoo completion zsh)"                             in ~/.zshrc, after compinit
   zoo completion fish > ~/.config/fish/completions/zoo.fish"""
 )
 @click.argument("shell", type=click.Choice(list(SHELLS)))

@@ -38,8 +38,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.data.corpus import Offsets, Split
+from zoo.data.corpus import Split
 from zoo.data.document_stream import Documents, DocumentStream
+from zoo.data.offsets import Offsets
 from zoo.errors import UsageError
 from zoo.families.config import Config
 from zoo.nn.heads import VocabularyProjection
@@ -90,7 +91,7 @@ class SentenceSteps(Documents):
 
     def sentence_start(self, sentence: int) -> int:
         """Return the address of the first step of a sentence, or after the last sentence."""
-        return int(self.split.sentences[sentence]) + sentence
+        return self.split.sentence_starts[sentence] + sentence
 
     def sentence_at(self, address: int) -> int:
         """Return the sentence of a step."""
@@ -136,7 +137,7 @@ class WindowDataset(ExampleDataset):
 
     def _sentence_steps(self, sentence: int) -> NDArray[np.int64]:
         """Return inputs and labels of both streams, (4, steps), in the order of the streams."""
-        start, end = map(int, self.split.sentences[sentence : sentence + 2])
+        start, end = self.split.sentence_starts.pair(sentence)
         words = np.concatenate([[self.begin], self.split.read(start, end), [self.end]])
         reversed_words = words[::-1]
         return np.stack([words[:-1], words[1:], reversed_words[:-1], reversed_words[1:]])

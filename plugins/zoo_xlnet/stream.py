@@ -98,7 +98,7 @@ class MarkedDocuments(Documents):
             # The token after the document is the sentence ``last_sentence``.
             if sentence > last_sentence:
                 return document_end
-            return int(self.split.sentences[sentence]) + document
+            return self.split.sentence_starts[sentence] + document
 
         sentences = range(first_sentence, last_sentence + 1)
         sentence = first_sentence + bisect_right(sentences, start, key=boundary) - 1

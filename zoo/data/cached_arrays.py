@@ -59,8 +59,7 @@ def cached_array(
 
         mapped_arrays = cached_files(kind, key, write, _map)
         if mapped_arrays:
-            # A plain view: elements of a ``memmap`` take longer to read.
-            return np.asarray(mapped_arrays[name])
+            return mapped_arrays[name]
     return np.concatenate([np.empty(0, np.int64), *blocks()])
 
 

@@ -24,6 +24,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from zoo.checkpoint import TOKENIZER
+from zoo.data.offsets import OffsetReader, Offsets, map_apart
 from zoo.data.order import DEFAULT_ORDER, DataOrder
 from zoo.data.readers.documents import CORPUS_MANIFEST, ReaderConfig
 from zoo.errors import SourceError, UsageError, VerificationError
@@ -48,7 +49,6 @@ READER_DEFAULTS = msgspec.to_builtins(ReaderConfig())
 OPTIONS = {"text_field": "--text"}  # Settings whose option of `zoo corpus build` has another name.
 GIVEN = "given"  # The value in place of the fraction, if the held-out texts are other files.
 Tokens = NDArray[np.integer[Any]]
-Offsets = NDArray[np.int64]
 
 
 def is_corpus(path: Path) -> bool:
@@ -119,9 +119,8 @@ class Split:
         self.documents = documents
         self.order: DataOrder = order
         self.key = key
-        # Plain views: elements of a ``memmap`` take longer to read.
-        self._sentence_starts = np.asarray(sentences)
-        self._first_sentences = np.asarray(documents)
+        self.sentence_starts = OffsetReader(sentences)
+        self._first_sentences = OffsetReader(documents)
         self._ends = np.cumsum([len(shard) for shard in self.shards])
 
     @classmethod
@@ -143,24 +142,23 @@ class Split:
 
     def sentence_span(self, document: int) -> tuple[int, int]:
         """Return the first sentence of a document, and the one after its last."""
-        first_sentences = self._first_sentences
-        return int(first_sentences[document]), int(first_sentences[document + 1])
+        return self._first_sentences.pair(document)
 
     def document_span(self, number: int) -> tuple[int, int]:
         """Return the start of a document in tokens, and its end."""
         first, last = self.sentence_span(number)
-        return int(self._sentence_starts[first]), int(self._sentence_starts[last])
+        return self.sentence_starts[first], self.sentence_starts[last]
 
     def sentence_spans(self, first: int, last: int) -> Offsets:
         """Return the spans of successive documents in sentences, (last - first, 2), int64."""
-        documents = _apart(self.documents, first, last + 1)
+        documents = map_apart(self.documents, first, last + 1)
         return np.stack([documents[:-1], documents[1:]], axis=1)
 
     def document_spans(self, first: int, last: int) -> Offsets:
         """Return start and end of successive documents in tokens, (last - first, 2), int64."""
-        documents = _apart(self.documents, first, last + 1)
+        documents = map_apart(self.documents, first, last + 1)
         first_sentence = int(documents[0])
-        sentences = _apart(self.sentences, first_sentence, int(documents[-1]) + 1)
+        sentences = map_apart(self.sentences, first_sentence, int(documents[-1]) + 1)
         starts = sentences[documents - first_sentence]
         return np.stack([starts[:-1], starts[1:]], axis=1)
 
@@ -179,20 +177,6 @@ class Split:
         shard = int(np.searchsorted(self._ends, start, side="right"))
         shard_start = int(self._ends[shard]) - len(self.shards[shard])
         return self.shards[shard][start - shard_start : end - shard_start].astype(np.int64)
-
-
-def _apart(offsets: Offsets, first: int, last: int) -> Offsets:
-    """Return some of the offsets of a mapped file in a map of their own.
-
-    The memory of a map includes what has been read of it. A map of a part is closed when the part
-    is no longer used, so that who reads all offsets in parts does not hold them all.
-    """
-    if not isinstance(offsets, np.memmap) or offsets.filename is None:
-        return offsets[first:last]
-    start = offsets.offset + first * offsets.itemsize
-    size = last - first
-    part = np.memmap(offsets.filename, np.dtype("<i8"), "r", offset=start, shape=(size,))
-    return part
 
 
 def _offsets(lengths: Any) -> Offsets:

@@ -11,12 +11,12 @@ segments and positions follow from them and are stored nowhere.
   and gaps that an objective counts. Runs of the same corpus and seed share it. Small splits, and
   splits in memory, have their sums in memory.
 * **Who.** The first process of a host that needs it writes it, under a lock, to a temporary
-  directory that is then renamed (``zoo.io.cached_files``). The others wait and map it. A damaged
-  file is written again. Where the cache cannot be written, each process has its own sums.
-* **Cost.** The writer reads the offsets in blocks. It needs 4 bytes of memory for each document, or
-  8 if the split has 2^32 tokens. To read a row, a process searches the mapped sums and looks up the
-  documents of the row, whatever the size of the corpus; ``python -m benchmarks.row_plan`` measures
-  both.
+  directory that is then renamed (``zoo.io.cached_files``). The others wait, and read of it what
+  they need. A damaged file is written again. Where the cache cannot be written, each process has
+  its own sums.
+* **Cost.** The writer reads the offsets in blocks, and needs 4 bytes of memory for each document.
+  To find a row, a process searches the sums and looks up the documents of the row, whatever the
+  size of the corpus. ``python -m benchmarks.row_plan`` measures both.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from zoo.data.cached_arrays import cached_array
-from zoo.data.corpus import Offsets
+from zoo.data.offsets import OffsetReader, Offsets
 from zoo.data.order import DataOrder, Permutation, permutation
 
 VERSION = 1  # Version of the sums. Increase it when they change.
@@ -70,12 +70,12 @@ class DocumentStream:
         self.gap = gap
         self._permutation = document_order(documents, seed)
         # End of each document and of its gap in the stream, in the order of the stream.
-        self._ends = _cached_ends(documents, self._permutation, seed, gap)
+        self._ends = OffsetReader(_cached_ends(documents, self._permutation, seed, gap))
 
     def __len__(self) -> int:
         if not len(self._ends):
             return 0
-        return max(0, int(self._ends[-1]) - self.gap)
+        return max(0, self._ends[len(self._ends) - 1] - self.gap)
 
     def spans(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of documents in a stretch of the stream, in order, as addresses."""
@@ -84,9 +84,9 @@ class DocumentStream:
     def pieces(self, start: int, end: int) -> list[tuple[int, int, int]]:
         """Return the same with the place of each part in the stream before its addresses."""
         pieces = []
-        place = int(np.searchsorted(self._ends, start, side="right"))
+        place = self._ends.count_up_to(start)
         while start < end:
-            next_start = int(self._ends[place])
+            next_start = self._ends[place]
             first, last = self.documents.document_span(self._permutation[place])
             if first < last:
                 # What to add to a place of the stream, to get the address.
@@ -147,11 +147,12 @@ def _ends_by_block(documents: Documents, order: Permutation, gap: int) -> Iterat
 def _document_sizes(documents: Documents) -> NDArray[np.unsignedinteger]:
     """Return the number of units of each document, (documents,)."""
     count = documents.num_documents
-    _, end = documents.document_span(count - 1) if count else (0, 0)
-    dtype = np.dtype(np.uint32 if end < 1 << 32 else np.uint64)
-    sizes = np.empty(count, dtype)
+    sizes: NDArray[np.unsignedinteger] = np.empty(count, np.uint32)
     for first in range(0, count, BLOCK_DOCUMENTS):
         last = min(first + BLOCK_DOCUMENTS, count)
         spans = documents.document_spans(first, last)
-        sizes[first:last] = spans[:, 1] - spans[:, 0]
+        block = spans[:, 1] - spans[:, 0]
+        if int(block.max()) > np.iinfo(sizes.dtype).max:
+            sizes = sizes.astype(np.uint64)
+        sizes[first:last] = block
     return sizes

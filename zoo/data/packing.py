@@ -10,7 +10,6 @@ and mapped.
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Protocol
@@ -19,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.cached_arrays import cached_arrays
-from zoo.data.corpus import Offsets
 from zoo.data.document_stream import (
     BLOCK_DOCUMENTS,
     Documents,
@@ -27,6 +25,7 @@ from zoo.data.document_stream import (
     document_order,
     plan_key,
 )
+from zoo.data.offsets import OffsetReader, Offsets
 from zoo.errors import UsageError
 from zoo.overrides import override
 from zoo.version import __version__
@@ -150,24 +149,30 @@ class StreamRows(RowPlan):
         return self.stream.spans(start, min(start + self.size, len(self.stream)))
 
 
-@dataclass(frozen=True)
 class PackingPlan(RowPlan):
-    """Segments of documents by row."""
+    """Segments of documents by row.
 
-    rows: Offsets  # first segment of each row, and the number of segments, (rows + 1,), int64
-    starts: Offsets  # address of the start of each segment, (segments,), int64
-    ends: Offsets  # end of each segment, (segments,), int64
+    Args:
+        rows: first segment of each row, and the number of segments, (rows + 1,), int64.
+        starts: address of the start of each segment, (segments,), int64.
+        ends: end of each segment, (segments,), int64.
+    """
+
+    def __init__(self, rows: Offsets, starts: Offsets, ends: Offsets) -> None:
+        self._rows = OffsetReader(rows)
+        self._starts = OffsetReader(starts)
+        self._ends = OffsetReader(ends)
 
     @override
     def __len__(self) -> int:
-        return len(self.rows) - 1
+        return len(self._rows) - 1
 
     @override
     def row(self, index: int) -> list[tuple[int, int]]:
-        first, last = self.rows[index : index + 2]
-        starts = self.starts[first:last]
-        ends = self.ends[first:last]
-        return [(int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
+        first, last = self._rows.pair(index)
+        starts = self._starts.part(first, last).tolist()
+        ends = self._ends.part(first, last).tolist()
+        return list(zip(starts, ends, strict=True))
 
 
 class RepeatedRows(RowPlan):
@@ -218,7 +223,7 @@ def pack_documents(
         return _repeated_rows(start, end, new_row, least)
 
     def make() -> dict[str, Offsets]:
-        return vars(_fill_rows(_shuffled_spans(documents, seed), new_row, least))
+        return _fill_rows(_shuffled_spans(documents, seed), new_row, least)
 
     # Only the rows of this package's budgets are known to depend on its version.
     key = ""
@@ -238,8 +243,14 @@ def _shuffled_spans(documents: Documents, seed: int) -> Iterator[tuple[int, int]
             yield documents.document_span(document)
 
 
-def _fill_rows(spans: Iterable[tuple[int, int]], new_row: BudgetFactory, least: int) -> PackingPlan:
-    """Fill rows with successive documents; a segment that is cut has at least ``least`` units."""
+def _fill_rows(
+    spans: Iterable[tuple[int, int]], new_row: BudgetFactory, least: int
+) -> dict[str, Offsets]:
+    """Fill rows with successive documents; a segment that is cut has at least ``least`` units.
+
+    Returns:
+        The arguments of ``PackingPlan``.
+    """
     row = new_row()
     rows = array("q", [0])
     starts = array("q")
@@ -257,11 +268,11 @@ def _fill_rows(spans: Iterable[tuple[int, int]], new_row: BudgetFactory, least: 
             row.add(size)
     if len(starts) > rows[-1]:
         rows.append(len(starts))
-    return PackingPlan(
-        rows=np.frombuffer(rows, dtype=np.int64),
-        starts=np.frombuffer(starts, dtype=np.int64),
-        ends=np.frombuffer(ends, dtype=np.int64),
-    )
+    return {
+        "rows": np.frombuffer(rows, dtype=np.int64),
+        "starts": np.frombuffer(starts, dtype=np.int64),
+        "ends": np.frombuffer(ends, dtype=np.int64),
+    }
 
 
 def _repeated_rows(start: int, end: int, new_row: BudgetFactory, least: int) -> RowPlan:
@@ -273,5 +284,5 @@ def _repeated_rows(start: int, end: int, new_row: BudgetFactory, least: int) -> 
         row.add(sizes[-1])
     # The row before the last one may have a segment more: the last few units, where they fit.
     count = max(0, (end - start) // sum(sizes) - 1)
-    last_rows = _fill_rows([(start + count * sum(sizes), end)], new_row, least)
+    last_rows = PackingPlan(**_fill_rows([(start + count * sum(sizes), end)], new_row, least))
     return RepeatedRows(start, sizes, count, last_rows)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.checkpoint import TOKENIZER
-from zoo.data.corpus import REBUILD, Corpus, Offsets
+from zoo.data.corpus import REBUILD, Corpus
+from zoo.data.offsets import Offsets
 from zoo.data.readers.documents import CORPUS_MANIFEST
 from zoo.errors import VerificationError
 from zoo.io.digests.checks import Check, run_check

@@ -18,7 +18,8 @@ from zoo.overrides import override
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from zoo.data.corpus import Offsets, Split
+    from zoo.data.corpus import Split
+    from zoo.data.offsets import Offsets
 
 TERM = "causal-lm"  # the loss term
 

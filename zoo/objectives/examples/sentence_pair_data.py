@@ -11,7 +11,8 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from zoo.data.cached_arrays import cached_arrays
-from zoo.data.corpus import Offsets, Split
+from zoo.data.corpus import Split
+from zoo.data.offsets import Offsets
 from zoo.data.rng import generator
 from zoo.io.progress import progress
 from zoo.version import __version__
@@ -77,8 +78,11 @@ def cached_pairs(
     # Another version of NumPy may draw other numbers from the same distribution.
     versions = (VERSION, __version__, np.__version__)
     key = blake3(repr((generate.__name__, settings, versions)).encode())
-    for offsets in (split.sentences, split.documents):
-        key.update(blake3(_offsets(offsets).cast("B")).digest())
+    if split.key:
+        key.update(split.key.encode())
+    else:
+        for offsets in (split.sentences, split.documents):
+            key.update(blake3(_offsets(offsets).cast("B")).digest())
     return SentencePairRows(**cached_arrays("pairs", key.hexdigest(16), lambda: vars(make())))
 
 

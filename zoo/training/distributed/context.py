@@ -154,7 +154,7 @@ class DistContext:
             try:
                 ended = self.heartbeat.ended_process()
             except KeyboardInterrupt:  # A launcher ends this process for the same reason.
-                ended = self.heartbeat.first_end()
+                ended = self.heartbeat.ended_process()
         if not ended:
             return None
         hint = KILLED_HINT if ended.endswith("SIGKILL") else PEER_HINT

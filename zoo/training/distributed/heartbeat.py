@@ -162,7 +162,9 @@ class Heartbeat:
         """
         # The connections of a process are closed before its exit status is known, and another
         # machine may be the one that knows it.
-        deadline = time.monotonic() + STORE_SECONDS
+        deadline = time.monotonic()
+        if self._share_machines():
+            deadline += STORE_SECONDS
         while not self.first_end() and time.monotonic() < deadline:
             # The store may be lost.
             reader = threading.Thread(target=self._read_first_end, daemon=True)
@@ -263,6 +265,14 @@ class Heartbeat:
             if peer.beat is not None and peer.beat.machine == self._own.machine:
                 ranks.append(rank)
         return ranks
+
+    def _share_machines(self) -> bool:
+        """Return whether a machine has several processes, of which one sees another one end."""
+        machines = [self._own.machine]
+        for peer in self._peers.values():
+            if peer.beat is not None:
+                machines.append(peer.beat.machine)
+        return len(set(machines)) < len(machines)
 
     def _pid(self, rank: int) -> int:
         beat = self._peers[rank].beat

@@ -64,12 +64,12 @@ def test_a_graph_serves_several_adapters(method: str, adapted: Adapted, tmp_path
 
 
 def test_adapters_that_do_not_fit_are_refused(adapted: Adapted, tmp_path: Path) -> None:
-    base, first = adapted("lora", "first")
+    base, first = adapted("dora", "first")
     others = {
-        "rank is 4, not 8": adapted("lora", "narrow", adapter={"rank": 4})[1],
-        "alpha is 16.0, not 8.0": adapted("lora", "strong", adapter={"alpha": 16})[1],
-        "method is dora, not lora": adapted("dora", "other")[1],
-        "it has no": adapted("lora", "wide", adapter={"target_modules": ["key"]})[1],
+        "rank is 4, not 8": adapted("dora", "narrow", adapter={"rank": 4})[1],
+        "alpha is 16.0, not 8.0": adapted("dora", "strong", adapter={"alpha": 16})[1],
+        "method is lora, not dora": adapted("lora", "other")[1],
+        "it has no": adapted("dora", "wide", adapter={"target_modules": ["key"]})[1],
     }
     graph = tmp_path / "graph"
     zoo("export", base, "--adapter", first, "--adapter-inputs", "-o", graph)

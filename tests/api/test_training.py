@@ -65,6 +65,7 @@ def test_pretraining_over_seeds(tmp_path: Path) -> None:
         _ = training.model
 
 
+@pytest.mark.long
 def test_finetuning_over_seeds_has_the_model_of_the_median(
     hub_checkpoint: Make, tmp_path: Path
 ) -> None:

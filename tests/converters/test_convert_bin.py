@@ -2,25 +2,19 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests import warm
 from tests.checkpoints import Make
 from tests.converters.pickles import dictionary, pickled, tensor, text, zipped
 
 
 def convert(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "zoo", "convert", *options],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=False,
-    )
+    return warm.zoo("convert", *options, cwd=folder)
 
 
 def save_as_bin(source: Path, *, shards: int, zipped: bool) -> None:

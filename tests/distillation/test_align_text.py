@@ -53,6 +53,7 @@ def test_the_error_of_means_of_texts() -> None:
     assert float(squared_error(vectors, targets)) == pytest.approx(total, rel=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("family", "name", "changes"),
     [

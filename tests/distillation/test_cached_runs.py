@@ -156,6 +156,7 @@ def test_a_run_that_reads_a_full_cache_resumes_exactly(text: Path, tmp_path: Pat
     assert_resumes_exactly(tmp_path, tree, 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", TREES)
 def test_whole_logits_give_the_losses_of_a_run_without_a_cache(
     make: Callable[..., Tree], text: Path, tmp_path: Path
@@ -171,6 +172,7 @@ def test_whole_logits_give_the_losses_of_a_run_without_a_cache(
             assert LOST not in record["metrics"]
 
 
+@pytest.mark.long
 def test_the_lost_probability_is_logged_and_falls_with_more_logits(
     text: Path, tmp_path: Path
 ) -> None:
@@ -275,6 +277,7 @@ def test_a_cache_of_another_teacher_is_refused(text: Path, tmp_path: Path) -> No
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.long
 def test_a_cache_of_a_teacher_with_another_configuration_is_refused(
     text: Path, tmp_path: Path
 ) -> None:
@@ -310,6 +313,7 @@ def test_records_of_another_length_are_refused(text: Path, tmp_path: Path) -> No
         distill(tmp_path / "other", tree)
 
 
+@pytest.mark.long
 def test_a_cache_of_another_precision_is_refused(text: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     distill(tmp_path / "run", causal(text, cache, max_steps=1, precision="bfloat16"))

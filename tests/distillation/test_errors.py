@@ -265,6 +265,7 @@ def test_a_field_of_the_student(refused: Command, teacher: Path) -> None:
     assert "student.num_layers: Expected `int`, got `str`" in line
 
 
+@pytest.mark.long
 def test_attention_of_a_recurrent_teacher(refused: Command) -> None:
     terms = {"x": {"kind": "attention-mse"}}
     distillation = {"teachers": [str(pretrained("elmo"))], "terms": terms, "init_layers": None}

@@ -72,6 +72,7 @@ def test_a_student_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
         distill(tmp_path / "run", tree)
 
 
+@pytest.mark.long
 def test_a_new_student_has_the_vocabulary_of_a_teacher_of_another_family(tmp_path: Path) -> None:
     result = losses(tmp_path / "run", settings(pretrained("roberta"), "distilbert", **FEW))
     assert set(result) == {"masked-lm", "kl", "cosine"}

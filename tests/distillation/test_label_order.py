@@ -127,7 +127,7 @@ def test_a_cache_serves_students_of_any_order(table: Path, tmp_path: Path) -> No
         torch.testing.assert_close(read[0][name], read[1][name], rtol=0, atol=0)
 
 
-@pytest.mark.by_default("bert")
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["bert", "gpt"])
 def test_a_student_begins_with_the_rows_of_its_labels(
     family: str, table: Path, tmp_path: Path

@@ -125,6 +125,7 @@ def test_patient_distillation_has_the_loss_of_the_released_code(tmp_path: Path) 
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=0)
 
 
+@pytest.mark.long
 def test_students_of_other_inputs_read_their_own_rows(tmp_path: Path) -> None:
     """The teacher of pairs has segment embeddings, and the student has none."""
     file = pairs(tmp_path / "p.jsonl")
@@ -192,6 +193,7 @@ def test_probabilities_of_several_teachers_are_averaged(tmp_path: Path) -> None:
         distill(tmp_path / "states", deep_merge(tree, states))
 
 
+@pytest.mark.long
 def test_means_over_classes_need_classes(tmp_path: Path) -> None:
     file = questions_about_letters(tmp_path / "q.jsonl")
     teacher = tune_teacher(tmp_path / "teacher", "question-answering", file)

@@ -103,6 +103,7 @@ def expected_times(
     return lines
 
 
+@pytest.mark.long
 def test_a_run_with_a_cache_is_measured_by_its_first_steps(
     tmp_path: Path, expected_times: Callable[[], list[str]]
 ) -> None:

@@ -30,6 +30,7 @@ def read(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_layers_of_encoder_and_decoder_are_copied(tmp_path: Path) -> None:
     tree = make_seq2seq_tree(tmp_path, {"recipe": "seq2seq", "init_layers": [[0, 1]]})
     setup = make_setup(tree)

@@ -74,6 +74,7 @@ def test_numbers(small: Small, tmp_path: Path) -> None:
     assert metrics == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.long
 def test_several_labels(small: Small, tmp_path: Path) -> None:
     names = {"id2label": {0: "x", 1: "y"}, "label2id": {"x": 0, "y": 1}}
     model, source = small("BertForSequenceClassification", problem_type=MULTI_LABEL, **names)
@@ -190,6 +191,7 @@ def test_a_class_alone(small: Small, tmp_path: Path, caplog: pytest.LogCaptureFi
     assert "all samples to evaluate have the label 'y'" in caplog.text
 
 
+@pytest.mark.long
 def test_equal_numbers(small: Small, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model, _ = small("BertForSequenceClassification", num_labels=1, problem_type="regression")
     table = tmp_path / "t.tsv"

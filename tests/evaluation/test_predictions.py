@@ -77,6 +77,7 @@ def test_regression(small: Small, tmp_path: Path) -> None:
     assert np.square([row["error"] for row in rows]).mean() == pytest.approx(metrics["mse"])
 
 
+@pytest.mark.long
 def test_several_labels(small: Small, tmp_path: Path) -> None:
     kind = {"problem_type": "multi_label_classification"}
     model, source = small("BertForSequenceClassification", **NAMES, **kind)
@@ -91,6 +92,7 @@ def test_several_labels(small: Small, tmp_path: Path) -> None:
     assert np.mean([row["correct"] for row in rows]) == metrics["exact_match"]
 
 
+@pytest.mark.long
 def test_ordinal(small: Small, tmp_path: Path) -> None:
     names = {"id2label": {0: "1", 1: "2", 2: "3"}, "label2id": {"1": 0, "2": 1, "3": 2}}
     model, _ = small("BertForSequenceClassification", **names)
@@ -145,6 +147,7 @@ def test_choices(small: Small, tmp_path: Path) -> None:
     assert np.mean([row["prediction"] == row["label"] for row in rows]) == metrics["accuracy"]
 
 
+@pytest.mark.long
 def test_similarity_and_retrieval(small: Small, tmp_path: Path) -> None:
     from scipy.stats import rankdata, spearmanr
 

@@ -58,6 +58,7 @@ def test_regression(pretrained: Pretrained, tmp_path: Path) -> None:
     assert training_losses(run) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.long
 def test_several_labels(pretrained: Pretrained, tmp_path: Path) -> None:
     model, source = pretrained(
         "BertForSequenceClassification",

@@ -75,6 +75,7 @@ def test_they_are_skipped_and_counted(pretrained: Pretrained, tmp_path: Path) ->
     assert counts == [data["rows"]["train"], data["rows"]["eval"]]
 
 
+@pytest.mark.long
 def test_a_run_with_skipped_rows_resumes_exactly(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained(hidden_dropout_prob=0.1)
     data = {"skip_invalid": True}

@@ -79,6 +79,7 @@ def test_they_are_the_predictions_of_the_best_model(pretrained: Pretrained, tmp_
     assert {"Confusion matrix", "Accuracy by confidence"} <= {*charts}
 
 
+@pytest.mark.long
 def test_numbers_and_lists_of_labels(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained()
     rows = [{"text": t, "label": float(len(t))} for t in texts(24)]
@@ -137,6 +138,7 @@ def test_questions(pretrained: Pretrained, tmp_path: Path, unanswerable: bool) -
         assert ours == {**theirs, "probability": pytest.approx(theirs["probability"], abs=1e-5)}
 
 
+@pytest.mark.long
 def test_texts_that_a_decoder_finds_unlikely(source: MakeSource, tmp_path: Path) -> None:
     """Of prompts with completions; and of documents, whose rows are added up."""
     model = source()
@@ -229,6 +231,7 @@ def test_texts_in_another_order_than_their_grades(pretrained: Pretrained, tmp_pa
     )
 
 
+@pytest.mark.long
 def test_margins_have_a_row_of_each_negative(pretrained: Pretrained, tmp_path: Path) -> None:
     anchors, others = texts(8), texts(24, 1)
     rows = [

@@ -167,6 +167,7 @@ def test_blocks_return_some_tokens(block_type: type[PostNormBlock], mix: nn.Modu
     assert counts == [18, 5 if alone else 18]
 
 
+@pytest.mark.long
 def test_recomputed_activations_give_the_same_gradients() -> None:
     model = build(get_family("bert"), "masked-lm")
     tokens = torch.randint(5, 100, IDS.shape)

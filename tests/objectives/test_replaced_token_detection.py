@@ -224,6 +224,7 @@ def test_unsupported_objectives_have_a_reason() -> None:
 # Runs
 
 
+@pytest.mark.long
 def test_a_run_leaves_two_networks_that_the_reference_loads(tmp_path: Path) -> None:
     run = run_training(tmp_path / "run", "electra", max_steps=4)
     ids = torch.arange(5, 25)[None]

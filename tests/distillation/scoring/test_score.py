@@ -110,6 +110,7 @@ def test_scores_are_measured_once(run: Path, scores: ScoresRecord) -> None:
     assert again == scores == read_scores(run)  # also the measured times
 
 
+@pytest.mark.long
 def test_a_model_that_changed_is_scored_again(run: Path, scores: ScoresRecord) -> None:
     file = run / "scores.json"
     changed = json.loads(file.read_text())

@@ -86,6 +86,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Checkp
     return found
 
 
+@pytest.mark.by_default("t5", "bart")
 @pytest.mark.parametrize("name", MODELS)
 def test_targets_have_the_likelihood_of_transformers(
     name: str, exported: dict[str, tuple[Checkpoint, Checkpoint]]
@@ -258,6 +259,7 @@ def test_other_tokens_are_not_published(
     assert not (tmp_path / "export").exists()
 
 
+@pytest.mark.long
 def test_the_encoder_of_t5(tmp_path: Path) -> None:
     report = export_model(TARGET, make(tmp_path, "encoder"), tmp_path / "export", ExportSettings())
     assert report.validated and report.max_rel is not None and report.max_rel < 1e-5

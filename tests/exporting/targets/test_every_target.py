@@ -341,6 +341,7 @@ def test_openvino_has_the_threads_of_the_environment(
     assert session._compiled.get_property("INFERENCE_NUM_THREADS") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("head", "dtype"),
     [

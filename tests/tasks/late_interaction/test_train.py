@@ -205,7 +205,7 @@ def test_a_new_model_expands_queries_and_leaves_words_out(
     assert plain is not None and (plain.query_expansion, plain.query_length) == (None, 8)
 
 
-@pytest.mark.by_default("of_pylate")
+@pytest.mark.long
 @pytest.mark.parametrize("make", [of_pylate, of_stanford])
 def test_models_of_other_layouts_are_trained_further(
     hub_checkpoint: Make, tmp_path: Path, make: Any

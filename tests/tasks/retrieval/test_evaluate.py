@@ -172,6 +172,7 @@ def test_the_command(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert read_qrels(tmp_path / "data" / "qrels" / "test.tsv")["q0"]["d39"] == 0
 
 
+@pytest.mark.long
 def test_columns_of_any_name(small: Small, tmp_path: Path) -> None:
     """The metrics are those of the same data under the usual names."""
     model, _ = small("BertModel")

@@ -138,6 +138,7 @@ def test_labels_and_random_negatives(hub_checkpoint: Make, tmp_path: Path) -> No
     assert wrong == []
 
 
+@pytest.mark.long
 def test_a_cross_encoder_scores_again(hub_checkpoint: Make, tmp_path: Path) -> None:
     """Its logits, which margin-mse learns, order and filter the closest texts."""
     model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
@@ -201,6 +202,7 @@ def test_rows_that_cannot_be_used_are_refused(hub_checkpoint: Make, tmp_path: Pa
     assert not (tmp_path / "mined.jsonl").exists()
 
 
+@pytest.mark.long
 def test_columns_of_any_name(hub_checkpoint: Make, tmp_path: Path) -> None:
     """And a corpus needs no ids."""
     model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path

@@ -145,6 +145,7 @@ def test_data_sets_have_their_prefixes(model: Path, tmp_path: Path) -> None:
     assert {"exact_match_first", "exact_match_second"} < set(metrics)
 
 
+@pytest.mark.long
 def test_a_data_set_without_evaluation_has_no_metric(model: Path, tmp_path: Path) -> None:
     first, second = pairs(tmp_path / "a.tsv"), pairs(tmp_path / "b.tsv", seed=1)
     tree = tree_of(model, f"first={first}", f"second={second}", max_steps=2, eval_steps=2)
@@ -288,6 +289,7 @@ LEARN = {
 }
 
 
+@pytest.mark.long
 def test_tasks_of_glue_as_texts(model: Path, tmp_path: Path) -> None:
     """Their files are found, and their metrics are those of the texts that are generated."""
     metrics = pytest.importorskip("sklearn.metrics")

@@ -205,6 +205,7 @@ def test_the_model_is_exported_and_not_converted_to_the_hub(
         convert(CheckpointDir(path, "run"), tmp_path / "hub", to="hub")
 
 
+@pytest.mark.long
 def test_without_its_classifier_the_model_is_a_sentence_encoder(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def export(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    metric: str | None = None,
     unverified: bool = False,
     allow_tokenizer_differences: bool = False,
     licence: str | None = None,
@@ -119,6 +120,7 @@ def export(
         text: column of the text in a table.
         pair: column of the second text in a table.
         label: column of the label in a table.
+        metric: metric of a table, such as ``bleu`` of generated texts; by default the task's.
         unverified: write the model if its runtime is not installed, without a comparison.
         allow_tokenizer_differences: accept that the runtime's own tokenizer cuts some texts
             differently.
@@ -197,6 +199,7 @@ def export(
             precisions,
             max_drop,
             as_path(eval, "file"),
+            metric,
             text=text,
             pair=pair,
             label=label,
@@ -302,6 +305,7 @@ def _quantization_plan(
     precisions: Sequence[str],
     max_drop: float | None,
     eval_data: Path | None,
+    metric_request: str | None,
     **columns: str | None,
 ) -> "QuantizationPlan | None":
     """Return how quantized models are compared, or ``None`` for none."""
@@ -311,16 +315,19 @@ def _quantization_plan(
 
     quantized = [name for name in precisions if target.precisions[name].tolerance is None]
     if not quantized:
-        for name, value in {"max_drop": max_drop, "eval": eval_data, **columns}.items():
+        quantizing_options = {"max_drop": max_drop, "eval": eval_data, "metric": metric_request}
+        for name, value in {**quantizing_options, **columns}.items():
             if value is not None:
                 raise unused_option(_flag(name), _quantizing_options(target))
         return None
     column_names = {name: column for name, column in columns.items() if column is not None}
     metric = None
     if eval_data is not None:
-        metric = task_metric(checkpoint, eval_data, column_names)
+        metric = task_metric(checkpoint, eval_data, column_names, metric_request)
     if metric is not None:
         eval_data = None
+    elif metric_request is not None:
+        raise UsageError("--metric is of a table", "give --eval a file such as dev.tsv")
     elif column_names:
         flag = f"--{next(iter(column_names))}"
         raise UsageError(f"{flag} names a column of a table", "give --eval a file such as dev.tsv")

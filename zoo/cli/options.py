@@ -53,6 +53,9 @@ SHARED = {
     "text": SharedOption(("--text",), "COL", "Column, or key, of the text."),
     "pair": SharedOption(("--pair",), "COL", "Column, or key, of the second text."),
     "label": SharedOption(("--label",), "COL", "Column of the label."),
+    "metric": SharedOption(
+        ("--metric",), "NAME[:SETTING=VALUE,...]", "Metric of predictions, such as bleu."
+    ),
     "skip_invalid": SharedOption(
         ("--skip-invalid",), "", "Leave out rows that cannot be used, and count them."
     ),

@@ -13,6 +13,7 @@ from zoo.data.readers.review import DataReview, Reviewed, count_labels
 from zoo.errors import UsageError
 from zoo.inference.scoring import Scorer, TextScore, make_scorer, require_scorer, scorer_type
 from zoo.io.progress import progress
+from zoo.metrics import MetricInput
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -208,6 +209,11 @@ class Evaluation(ABC):
     ) -> tuple[list[Path], dict[str, Any]]:
         """Return the files of paths that may name data sets, and settings by these names."""
         return list(data), {}
+
+    @classmethod
+    def metric_input(cls) -> MetricInput | None:
+        """Return what the predictions are, for metrics that users select; by default ``None``."""
+        return None
 
     @property
     def class_labels(self) -> Sequence[str]:

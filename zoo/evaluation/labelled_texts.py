@@ -17,7 +17,7 @@ from zoo.inference.results import EvaluatedModel
 from zoo.inference.task_checks import require_head
 from zoo.inference.text_results import TextResults
 from zoo.inference.text_scores import TextScores
-from zoo.metrics import Metric
+from zoo.metrics import MetricInput
 from zoo.overrides import override
 from zoo.plugins.metrics import select_metrics
 
@@ -94,15 +94,18 @@ class TextEvaluation(Evaluation):
             self.checkpoint, self.session, max_tokens=max_seq_len, doc_stride=doc_stride
         )
         config = self.checkpoint.config
-        metrics: Mapping[str, Metric] = {}
-        if self.results.metric_input is not None:
-            metrics = select_metrics(metric, self.results.metric_input, self.name)
+        metrics = select_metrics(metric, self.metric_input(), self.name)
         self.model = EvaluatedModel(config, labels_in_data(config.labels), metrics=metrics)
 
     @classmethod
     @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
         require_evaluated(checkpoint, cls.name, cls.suitable or cls.name)
+
+    @classmethod
+    @override
+    def metric_input(cls) -> MetricInput | None:
+        return cls.results.metric_input
 
     @property
     @override

@@ -9,6 +9,7 @@ import msgspec
 from zoo.io.digests.files import FileDigest
 from zoo.io.json import JsonStruct
 from zoo.io.numbers import format_bytes, format_percent
+from zoo.plugins.metrics import greater_is_better
 
 
 def at_least_0(drop: float) -> float:
@@ -88,8 +89,10 @@ class Agreement(JsonStruct):
     random_tokens: bool = False  # whether rows of random tokens took the place of texts
 
     def with_metric(self, name: str, reference: float, value: float) -> "Agreement":
-        """Return the agreement with a metric as the measure; a higher metric is better."""
+        """Return the agreement with a metric as the measure."""
         loss = reference - value
+        if not greater_is_better(name):
+            loss = -loss
         if loss:
             loss = loss / abs(reference) if reference else math.copysign(math.inf, loss)
         return msgspec.structs.replace(

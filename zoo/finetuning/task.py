@@ -133,10 +133,6 @@ class TaskContext:
         """Metrics that the settings select in addition to those of the task, by name."""
         results = self.task.results
         requests = list(self.settings.metrics)
-        if results.metric_input is None:
-            if requests:
-                raise UsageError(f"{self.name} has no metrics to select", "leave out metrics")
-            return {}
         best = self.settings.metric_for_best_model
         if best is not None and best not in ("loss", *results.metric_names(self)):
             names = {request.partition(":")[0] for request in requests}

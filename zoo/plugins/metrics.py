@@ -72,9 +72,11 @@ def metric_class(spec: MetricSpec) -> type[Metric]:
     return imported
 
 
-def selectable_metrics(metric_input: MetricInput) -> list[str]:
+def selectable_metrics(metric_input: MetricInput | None) -> list[str]:
     """Return the names of metrics that users select where tasks predict what they read."""
-    names = []
+    names: list[str] = []
+    if metric_input is None:
+        return names
     for name in (*built_in_metrics(), *usable(KIND, built_in_metrics())):
         spec = find_metric(name)
         if spec is not None and spec.metric and metric_input in spec.computed_from:
@@ -83,13 +85,13 @@ def selectable_metrics(metric_input: MetricInput) -> list[str]:
 
 
 def select_metrics(
-    requests: Iterable[str], metric_input: MetricInput, task: str
+    requests: Iterable[str], metric_input: MetricInput | None, task: str
 ) -> Mapping[str, Metric]:
     """Return name -> metric for requests such as ``bleu`` or ``bleu:lowercase=true``.
 
     Args:
         requests: a name, or a name with settings, for each metric.
-        metric_input: what the task predicts.
+        metric_input: what the task predicts; ``None`` if no metric can be selected.
         task: name of the task, for messages.
 
     Raises:
@@ -101,7 +103,7 @@ def select_metrics(
         spec = find_metric(name)
         if spec is None or not spec.metric or metric_input not in spec.computed_from:
             names = selectable_metrics(metric_input)
-            hint = "plugins may add some"
+            hint = "leave it out"
             if names:
                 hint = did_you_mean(name, names) or f"there are {', '.join(names)}"
             raise UsageError(f"{task} has no metric {name!r} to select", hint)

@@ -141,6 +141,15 @@ def compared_tasks() -> list[TaskSpec]:
     return [spec for spec in specs if spec.metrics and spec.has("evaluate")]
 
 
+def selecting_tasks() -> list[TaskSpec]:
+    """Return the tasks whose evaluations take ``--metric``, including plugins' tasks."""
+    specs = []
+    for spec in (*built_in_tasks().values(), *_plugin_tasks()):
+        if any(option.name == "metric" for option in spec.eval_options):
+            specs.append(spec)
+    return specs
+
+
 def find_tasks(name: str, part: Part) -> list[TaskSpec]:
     """Return the tasks of a name, verb or synonym that have a part; several may share a verb."""
     specs = [spec for spec in built_in_tasks().values() if spec.has(part)]

@@ -91,6 +91,10 @@ Examples:
 @shared_option("text", "Column of the text in a table.  [default: text]")
 @shared_option("pair", "Column of the second text in a table.")
 @shared_option("label", "Column of the label in a table.  [default: label]")
+@shared_option(
+    "metric",
+    "Metric of a table: of generated texts, such as bleu, or of a plugin.  [default: the task's]",
+)
 @click.option(
     "--unverified",
     is_flag=True,

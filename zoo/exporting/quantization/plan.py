@@ -39,7 +39,7 @@ class Quantization:
 
 
 class GateMetric(Protocol):
-    """A metric on labelled data; higher is better."""
+    """A metric on labelled data."""
 
     def measure(self, session: "Session", limit: int | None = None) -> tuple[str, float]:
         """Return name and value; see ``zoo.tasks.metric.TaskMetric``."""

@@ -13,6 +13,7 @@ from zoo.inference.processing.batching import batched
 from zoo.inference.processing.records import TextExample
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer, TextScore
 from zoo.io.limits import MAX_NEW_TOKENS
+from zoo.metrics import MetricInput
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.likelihood import likelihood_metrics
 from zoo.overrides import override
@@ -52,7 +53,7 @@ class Completions(LikelihoodEvaluation):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.selected_metrics = select_metrics(metric, "texts", self.name)
+        self.selected_metrics = select_metrics(metric, self.metric_input(), self.name)
         self.max_new_tokens = max_new_tokens
         self.num_beams = num_beams
         if not self.selected_metrics:
@@ -64,6 +65,11 @@ class Completions(LikelihoodEvaluation):
         self.text = text
         self.label = label
         self.seed = seed
+
+    @classmethod
+    @override
+    def metric_input(cls) -> MetricInput | None:
+        return "texts"
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:

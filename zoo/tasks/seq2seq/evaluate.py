@@ -17,6 +17,7 @@ from zoo.inference.processing.records import TextExample
 from zoo.inference.scoring import ScoredRow
 from zoo.inference.task_checks import require_head
 from zoo.io.limits import MAX_NEW_TOKENS
+from zoo.metrics import MetricInput
 from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.likelihood import likelihood_metrics
@@ -64,7 +65,7 @@ class Seq2SeqEvaluation(Evaluation):
     ) -> None:
         super().__init__(*args, **options)
         self.columns = Columns(text, label, pair)
-        self.selected_metrics = select_metrics(metric, "texts", self.name)
+        self.selected_metrics = select_metrics(metric, self.metric_input(), self.name)
         self.seed = seed
         self.prefix = prefix
         self.pair_prefix = pair_prefix
@@ -83,6 +84,11 @@ class Seq2SeqEvaluation(Evaluation):
     @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
         require_head(checkpoint, Seq2SeqGeneration.name)
+
+    @classmethod
+    @override
+    def metric_input(cls) -> MetricInput | None:
+        return "texts"
 
     @classmethod
     @override

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zoo.cli.options import common_options, shared_option
-from zoo.cli.output import result, side_by_side
+from zoo.cli.options import common_options, seed_option, shared_option
+from zoo.cli.output import result, side_by_side, table
 from zoo.cli.parameter_types import LocalPath
 
 if TYPE_CHECKING:
@@ -22,10 +22,17 @@ FIGURE_FILE = "losses.svg"  # The file of --figures.
 Examples:
   zoo compare runs/one runs/other
   zoo compare runs/* --figures losses
+  zoo compare bert.csv roberta.csv
+  zoo compare first/ second/ --metric bleu
 
 Runs that differ only in the seed share a column: the median, and the range in
 brackets. A directory of runs, such as `zoo pretrain --seeds 3` writes, stands
-for all of them."""
+for all of them.
+
+Two files of `zoo eval --predictions`, or two directories with files of the same
+names, are compared by tests on the same samples: McNemar's of right and wrong,
+and permutations of other metrics. P-values are adjusted for the number of tests
+(Holm)."""
 )
 @click.argument("runs", nargs=-1, required=True, type=LocalPath("file"), metavar="RUN...")
 @shared_option(
@@ -33,9 +40,28 @@ for all of them."""
     "Draw the validation losses, as SVG: a panel for each objective.",
     type=LocalPath("output"),
 )
+@click.option(
+    "--metric",
+    "metrics",
+    metavar="NAME",
+    multiple=True,
+    help="Metric of generated texts to compare predictions by, such as bleu; may be repeated.",
+)
+@seed_option
 @common_options
-def command(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None:
-    """Compare training runs by their last evaluations."""
+def command(
+    runs: tuple[Path, ...],
+    figures: Path | None,
+    metrics: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Compare training runs by their last evaluations, or predictions of two systems by tests."""
+    if _are_predictions(runs):
+        _compare_predictions(runs, metrics, seed, as_json=as_json)
+        return
+    if metrics:
+        raise click.UsageError("--metric is for files of predictions", click.get_current_context())
     from zoo.report.figures import figure_path
     from zoo.training.compare import find_runs, group_runs
 
@@ -68,6 +94,58 @@ def command(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None
     if not lines[-1]:
         lines.pop()
     result({"groups": [group.to_dict() for group in groups]}, lines, as_json=as_json)
+
+
+def _are_predictions(paths: "Sequence[Path]") -> bool:
+    """Return whether paths are files, or directories of files that belong to no run."""
+    from zoo.evaluation.compare_predictions import SUFFIXES
+    from zoo.io.output.overwrite import RUNS
+
+    for path in paths:
+        if path.is_file():
+            continue
+        if not path.is_dir() or any((path / name).exists() for name in RUNS):
+            return False
+        if not any(entry.suffix in SUFFIXES for entry in path.iterdir()):
+            return False
+    return True
+
+
+def _compare_predictions(
+    paths: "Sequence[Path]", metrics: "Sequence[str]", seed: int, *, as_json: bool
+) -> None:
+    import msgspec
+
+    from zoo.evaluation.compare_predictions import compare_predictions
+
+    if len(paths) != 2:
+        raise click.UsageError(
+            f"two systems are compared, and {len(paths)} were given", click.get_current_context()
+        )
+    comparisons = compare_predictions(paths[0], paths[1], metrics=metrics, seed=seed)
+    rows: list[tuple[str, ...]] = []
+    for comparison in comparisons:
+        difference = comparison.second - comparison.first
+        rows.append(
+            (
+                comparison.name,
+                comparison.metric,
+                f"{comparison.first:.4f}",
+                f"{comparison.second:.4f}",
+                f"{difference:+.4f} [{comparison.low:+.4f}, {comparison.high:+.4f}]",
+                comparison.test,
+                f"{comparison.p:.4g}",
+                f"{comparison.adjusted:.4g}",
+            )
+        )
+    header = ["task", "metric", "first", "second", "difference", "test", "p", "adjusted p"]
+    if not comparisons[0].name:
+        header = header[1:]
+        rows = [row[1:] for row in rows]
+    lines = [f"first: {paths[0]}", f"second: {paths[1]}"]
+    lines.append(f"{comparisons[0].samples:,} samples" if len(header) == 7 else "")
+    value = {"comparisons": msgspec.to_builtins(comparisons)}
+    result(value, [*filter(None, lines), *table(rows, header)], as_json=as_json)
 
 
 def _panel(task: str, groups: "Sequence[RunGroup]") -> list[str]:

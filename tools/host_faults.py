@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from safetensors.numpy import load_file
 
@@ -144,7 +145,7 @@ class Job:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", self.node_counts]
         launcher += ["--nproc-per-node", "1", "--max-restarts", str(self.restarts)]
         launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "hosta:29400"]
-        launcher += ["--rdzv-conf", "last_call_timeout=15"]
+        launcher += ["--rdzv-conf", "last_call_timeout=15,read_timeout=600"]
         command = ["-m", "zoo", "pretrain", "gpt", "--size", "tiny", *SETTINGS]
         command += ["--device", "cpu", "--threads", "1", *self.options]
         command += ["--set", f"data.paths=[{self.home}/train.txt]"]
@@ -256,7 +257,7 @@ class Outcome:
     step: int
     seconds: float  # Seconds to the first message.
     messages: list[str]
-    difference: str  # Of the final weights.
+    difference: str  # Of the final weights and the losses.
 
 
 def try_fault(fault: Fault, job: Job, step: int, expected: Path) -> Outcome:
@@ -272,9 +273,7 @@ def try_fault(fault: Fault, job: Job, step: int, expected: Path) -> Outcome:
     time.sleep(max(0.0, fault.seconds - seconds))
     fault.mend(job)
     job.finish()
-    return Outcome(
-        actual_step, seconds, job.messages(log_sizes), weight_difference(expected, job.run)
-    )
+    return Outcome(actual_step, seconds, job.messages(log_sizes), difference(expected, job.run))
 
 
 def try_kills(job: Job, kills: int, generator: random.Random, expected: Path) -> str:
@@ -289,20 +288,26 @@ def try_kills(job: Job, kills: int, generator: random.Random, expected: Path) ->
         send(killed, signal.SIGKILL)
         job.wait(lambda old=killed, name=host: job.worker(name) != old)  # type: ignore[misc]
     job.finish()
-    return weight_difference(expected, job.run)
+    return difference(expected, job.run)
 
 
-def weight_difference(expected: Path, run: Path) -> str:
-    """Return the difference of the weights of two runs."""
+def difference(expected: Path, run: Path) -> str:
+    """Return the difference of the weights of two runs, and of their losses."""
     name = Path("model", "model.safetensors")
     if (expected / name).read_bytes() == (run / name).read_bytes():
         return "the same bytes"
     expected_weights = load_file(expected / name)
     largest = 0.0
     for tensor_name, tensor in load_file(run / name).items():
-        difference = np.abs(tensor - expected_weights[tensor_name]).max()
-        largest = max(largest, float(difference))
-    return f"at most {largest:.1e}"
+        largest = max(largest, float(np.abs(tensor - expected_weights[tensor_name]).max()))
+    pairs = zip(losses(expected), losses(run), strict=True)
+    largest_loss = max(abs(first - second) for first, second in pairs)
+    return f"weights {largest:.1e}, losses {largest_loss:.1e}"
+
+
+def losses(run: Path) -> list[float]:
+    records = map(msgspec.json.decode, (run / "metrics.jsonl").read_bytes().splitlines())
+    return [record["loss"] for record in records]
 
 
 def send(pid: int, number: signal.Signals) -> None:
@@ -396,9 +401,11 @@ def main() -> int:
             print(rows[-1], file=sys.stderr, flush=True)
         if arguments.kills:
             job = Job(hosts, folder / "kills", home, options)
-            difference = try_kills(job, arguments.kills, generator, unbroken.run)
-            rows.append((f"{arguments.kills} processes killed", "", "", "", difference))
-    print(table(("fault", "after step", "s to the message", "message", "final weights"), rows))
+            name = f"{arguments.kills} processes killed"
+            rows.append(
+                (name, "", "", "", try_kills(job, arguments.kills, generator, unbroken.run))
+            )
+    print(table(("fault", "after step", "s to the message", "message", "difference"), rows))
     return 0
 
 

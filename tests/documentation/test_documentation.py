@@ -29,7 +29,7 @@ LOCAL_FILES = (
 )
 FOREIGN = re.compile(
     r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz|-m benchmarks|-m tools|"
-    "pip install|--array="
+    "pip install|--array=|sbatch"
 )
 
 

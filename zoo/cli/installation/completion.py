@@ -95,8 +95,8 @@ def _join_assignments(words: Sequence[str]) -> list[str]:
 @click.command(
     epilog="""\b
 Examples:
-  eval "$(zoo completion bash)"                            in ~/.bashrc
-  eval "$(zoo completion zsh)"                             in ~/.zshrc, after compinit
+  eval "$(zoo completion bash)"    in ~/.bashrc
+  eval "$(zoo completion zsh)"     in ~/.zshrc, after compinit
   zoo completion fish > ~/.config/fish/completions/zoo.fish"""
 )
 @click.argument("shell", type=click.Choice(list(SHELLS)))

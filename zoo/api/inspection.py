@@ -116,7 +116,7 @@ def look(
         (12, 12, 8, 8)
     """
     from zoo.conversion.cache import resolve_checkpoint
-    from zoo.inspection.formats import PictureSettings, check_output
+    from zoo.inspection.formats import PictureSettings, check_layer_and_head, check_output
     from zoo.io.output.overwrite import check_file
 
     compared_refs = [compare] if isinstance(compare, str | PathLike) else list(compare)
@@ -137,6 +137,7 @@ def look(
             reference, revision=revision, offline=offline, lock=as_path(lock, "file")
         )
         checkpoints.append(checkpoint)
+    check_layer_and_head(checkpoints[0], references[0], picture)
     from zoo.checkpoint import load_text_tokenizer
     from zoo.inference.torch_session import TorchSession
     from zoo.inspection.output import write_output

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
 
 View = Literal["attention", "similarity", "predictions"]
 VIEWS: tuple[View, ...] = ("attention", "similarity", "predictions")
@@ -60,3 +63,29 @@ def check_output(
         from zoo.report.png import require_png
 
         require_png()
+
+
+def check_layer_and_head(checkpoint: "Checkpoint", name: str, settings: PictureSettings) -> None:
+    """Check the layer and the head of a picture by a model's configuration.
+
+    The stacks of an encoder-decoder may differ, and are checked when the picture is drawn.
+
+    Args:
+        checkpoint: the model.
+        name: name of the model, for messages.
+        settings: what the picture shows.
+
+    Raises:
+        UsageError: the model has fewer layers or heads.
+    """
+    if "decoder_input_ids" in checkpoint.onnx_spec.inputs:
+        return
+    num_layers = getattr(checkpoint.config, "num_layers", None)
+    if settings.layer is not None and num_layers is not None and settings.layer > num_layers:
+        raise UsageError(
+            f"{name} has no layer {settings.layer}",
+            f"its layers are 0 (the embeddings) to {num_layers}",
+        )
+    num_heads = getattr(checkpoint.config, "num_heads", None)
+    if settings.head is not None and num_heads is not None and settings.head > num_heads:
+        raise UsageError(f"{name} has no head {settings.head}", f"its heads are 1 to {num_heads}")

@@ -135,7 +135,8 @@ def test_a_png_has_the_attention_of_transformers(model: Path) -> None:
         (["-o", "x.html", "--layer", 1], "select what a picture shows"),
         (["-o", "x.svg", "--view", "similarity", "--head", 1], "leave --head out"),
         (["-o", "x.svg", "--view", "attention", "--layer", 0], "numbered from 1"),
-        (["-o", "x.svg", "--layer", 7], "its layers with attention are 1, 2"),
+        (["-o", "x.svg", "--layer", 7], "has no layer 7; its layers are 0 (the embeddings) to 2"),
+        (["-o", "x.svg", "--head", 99], "has no head 99; its heads are 1 to 4"),
     ],
 )
 def test_a_picture_that_cannot_be_drawn_is_refused(

@@ -132,8 +132,9 @@ def permutation(kind: DataOrder, size: int, seed: int, *purpose: int | str) -> P
 class RowOrder(Protocol):
     """An endless sequence of indices into a dataset.
 
-    The index at a position only depends on the position, so that a run is resumed without reading
-    what came before, and the same rows are read by any number of processes.
+    The index at a position only depends on the position: a run is resumed without reading what came
+    before, and any number of processes reads the same rows. ``PretrainSetup.row_order`` chooses the
+    order of a run; an order over several datasets is another class of this kind.
     """
 
     def __getitem__(self, number: int) -> int:

@@ -10,7 +10,7 @@ from blake3 import blake3
 from torch import nn
 
 from zoo.conversion.model_tensors import check_rules_of_plugin
-from zoo.data.order import DEFAULT_ORDER, DataOrder, EpochOrder
+from zoo.data.order import DEFAULT_ORDER, DataOrder, EpochOrder, RowOrder
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.recipe import SeqLenWarmup
@@ -78,6 +78,10 @@ class PretrainSetup(RunSetup):
             return []
         first_steps = self.config.seq_len_warmup_steps
         return [StageCallback(self.family, self.first_config, self.model_config, first_steps)]
+
+    def row_order(self, num_rows: int) -> RowOrder:
+        """Return the order in which the rows of a dataset are read."""
+        return EpochOrder(self.data_order, num_rows, self.config.seed)
 
     @override
     def prepare_model(self, model: nn.Module) -> None:
@@ -382,7 +386,7 @@ def _make_loader(
         collate=collate,
         collate_wrapper=setup.collate_wrapper,
         device=dist.device,
-        order=EpochOrder(setup.data_order, len(dataset), config.seed),
+        order=setup.row_order(len(dataset)),
     )
 
 
@@ -405,6 +409,6 @@ def eval_batches(setup: PretrainSetup, dist: DistContext) -> list[Batch]:
         world_size=world_size,
         purpose="validation",
         collate_wrapper=setup.collate_wrapper,
-        order=EpochOrder(setup.data_order, len(dataset), setup.config.seed),
+        order=setup.row_order(len(dataset)),
     )
     return loader.make_batches(0)

@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -147,7 +148,9 @@ def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
     if checkpoint is not None:
         completed_steps = checkpoint.meta.step
         parent = read_manifest(run).parent
-    loader = setup.train_dataloader(dist, completed_steps=completed_steps)
+    # The main process may write the plan of the rows; the others say whom they wait for.
+    make_loader = partial(setup.train_dataloader, dist, completed_steps=completed_steps)
+    loader = dist.main_process_first(make_loader)
     if parent is not None:
         loader.start_at(parent.step, parent.rows)
     return PreparedRun(

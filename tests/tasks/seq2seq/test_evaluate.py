@@ -11,7 +11,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 import zoo
 from tests import warm
-from tests.finetuning.making import finetune, write_table
+from tests.finetuning.making import assert_two_processes_equal_one, finetune, write_table
 from tests.tasks.seq2seq.making import TASK, pairs, sentences, tree_of
 from tests.tasks.seq2seq.making import model as model
 from tests.tasks.seq2seq.making import t5_hub as t5_hub
@@ -166,3 +166,17 @@ def test_a_row_without_a_reference_is_one_line(
     )
     assert done.returncode == 2 and message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.long
+def test_two_processes_have_the_metrics_of_one(model: Path, tmp_path: Path) -> None:
+    table = several_targets(tmp_path / "e.jsonl", 15)
+    tree = tree_of(
+        model,
+        pairs(tmp_path / "t.tsv"),
+        data={"eval": [str(table)]},
+        metrics=["bleu:max_ngram_order=1", "rouge1"],
+        max_steps=4,
+        eval_steps=2,
+    )
+    assert_two_processes_equal_one(tmp_path / "runs", tree)

@@ -1,6 +1,7 @@
 """Metrics of generated texts are those of rouge-score, sacrebleu and SQuAD's script, exactly."""
 
 import random
+import sys
 from typing import Any
 
 import numpy as np
@@ -151,3 +152,16 @@ def test_missing_references_are_one_line(name: str) -> None:
         with pytest.raises(UsageError) as caught:
             compute(name, ["a", "b"], references)
         assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "library"), [("rouge2", "rouge_score"), ("bleu", "sacrebleu"), ("ter", "sacrebleu")]
+)
+def test_a_missing_library_is_named_before_texts_are_generated(
+    name: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(UsageError) as caught:
+        select_metrics([name], "texts", "seq2seq")
+    expected = f'{library.replace("_", "-")} is not installed; pip install "plm-zoo[metrics]"'
+    assert str(caught.value) == expected

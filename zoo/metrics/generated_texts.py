@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -40,16 +41,10 @@ def require_references(predictions: Sequence[str], references: Sequence[Sequence
             raise UsageError(f"text {number + 1} has no reference", "give each text one or more")
 
 
-def _library(package: str, module: str) -> Any:
-    """Import a module of the extra ``metrics``."""
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(
-            f"{package} is not installed ({error})", 'pip install "plm-zoo[metrics]"'
-        ) from error
+def require_library(package: str, module: str) -> None:
+    """Check that a library of the extra ``metrics`` is installed, without importing it."""
+    if find_spec(module) is None:
+        raise UsageError(f"{package} is not installed", 'pip install "plm-zoo[metrics]"')
 
 
 class SquadExactMatch(Metric):
@@ -103,11 +98,16 @@ class Rouge(Metric):
 
     use_stemmer: bool = False
 
+    def __post_init__(self) -> None:
+        """Check that the library is installed."""
+        require_library("rouge-score", "rouge_score")
+
     @cached_property
     def scorer(self) -> Any:
         """The scorer of the library."""
-        library = _library("rouge-score", "rouge_score.rouge_scorer")
-        return library.RougeScorer([self.rouge_type], use_stemmer=self.use_stemmer)
+        from rouge_score.rouge_scorer import RougeScorer
+
+        return RougeScorer([self.rouge_type], use_stemmer=self.use_stemmer)
 
     @override
     def statistics(self, predictions: Any, references: Any) -> Floats:
@@ -162,10 +162,16 @@ class SacreMetric(Metric):
     class_name: ClassVar[str]
     counts: ClassVar[bool] = True  # Whether statistics are whole numbers.
 
+    def __post_init__(self) -> None:
+        """Check that the library is installed, and the settings."""
+        require_library("sacrebleu", "sacrebleu")
+
     @cached_property
     def scorer(self) -> Any:
         """The metric of the library."""
-        metric_class = getattr(_library("sacrebleu", "sacrebleu.metrics"), self.class_name)
+        from sacrebleu import metrics
+
+        metric_class = getattr(metrics, self.class_name)
         return metric_class(**asdict(self))
 
     # ``sacrebleu.significance`` computes its intervals by the same methods of the library.
@@ -210,8 +216,9 @@ class Bleu(SacreMetric):
     max_ngram_order: int = 4
     effective_order: bool = False
 
+    @override
     def __post_init__(self) -> None:
-        """Check the settings."""
+        super().__post_init__()
         if not 1 <= self.max_ngram_order <= 100:
             raise ValueError(f"max_ngram_order is {self.max_ngram_order}, not from 1 to 100")
 
@@ -229,8 +236,9 @@ class Chrf(SacreMetric):
     whitespace: bool = False
     eps_smoothing: bool = False
 
+    @override
     def __post_init__(self) -> None:
-        """Check the settings."""
+        super().__post_init__()
         ranges = {"char_order": (1, 100), "word_order": (0, 100), "beta": (1, 100)}
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high:

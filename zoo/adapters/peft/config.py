@@ -1,25 +1,25 @@
-"""``adapter_config.json``: its keys, and the method that they mean."""
+"""Reading of ``adapter_config.json``: its keys, and the method that they mean."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from zoo.adapted_models.base import AdapterMethod
-from zoo.adapted_models.targets import WEIGHT, AdaptableModel, list_names, matches
-from zoo.adapted_models.virtual_tokens import VirtualTokens
+from zoo.adapted_models.targets import AdaptableModel, list_names, matches
 from zoo.adapters.ia3 import IA3
 from zoo.adapters.lora import DoRA, LoRA
 from zoo.adapters.peft import prompts
 from zoo.adapters.peft.layout import PEFT_CONFIG, TASK_TYPES
+from zoo.adapters.peft.target_modules import part_names
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.io.json import read_json
 from zoo.io.limits import MAX_ADAPTER_SIZE, MAX_CONFIG_COUNT
 from zoo.io.sizes import check_size
-from zoo.weights import Transpose, WeightMap
 
+PEFT_TYPES = ("LORA", "IA3", *prompts.TYPES)
 # Keys of peft's configuration that do not change what the adapter computes, or that repeat what the
 # tensors say.
 IGNORED_KEYS = frozenset(
@@ -56,9 +56,39 @@ READ_KEYS = frozenset(
         "alpha_pattern",
     )
 )
-# Values of ``init_lora_weights`` that do not change the weights of the base.
-SOUND_INITS = (True, False, None, "gaussian", "eva", "orthogonal")
+# Values of ``init_lora_weights`` that leave the weights of the base as they are.
+INITS_OF_ADAPTERS = (True, False, None, "gaussian", "eva", "orthogonal")
 MERGE_IN_PEFT = "merge the adapter in peft, and convert the model"
+
+
+def read_peft_config(source: Path) -> dict[str, Any]:
+    """Read ``adapter_config.json``, and refuse what would change the results unseen."""
+    file = source / PEFT_CONFIG
+    settings = read_json(file)
+    if not isinstance(settings, dict) or not isinstance(settings.get("peft_type"), str):
+        raise VerificationError(f"{file} names no peft_type", "save the adapter again with peft")
+    _require_readable(file, settings)
+    check_types(file, settings)
+    _require_unchanged_base(file, settings)
+    return settings
+
+
+def _require_readable(file: Path, settings: Mapping[str, Any]) -> None:
+    """Check that zoo reads the type of an adapter, and every key that has a value."""
+    peft_type = settings["peft_type"]
+    if peft_type not in PEFT_TYPES:
+        raise UsageError(
+            f"{file}: the adapter is of the type {peft_type}, which zoo does not read",
+            MERGE_IN_PEFT,
+        )
+    accepted_keys = READ_KEYS | IGNORED_KEYS
+    if prompts.is_prompt(settings):
+        accepted_keys |= prompts.READ_KEYS | prompts.IGNORED_KEYS
+    for key, value in settings.items():
+        if value and key not in accepted_keys:
+            raise UsageError(
+                f"{file}: {key} is {value!r:.60}, which zoo does not read", MERGE_IN_PEFT
+            )
 
 
 class _SettingTypes(msgspec.Struct):
@@ -94,131 +124,19 @@ def check_types(file: Path, settings: Mapping[str, Any]) -> None:
         check_size(file, name, settings.get(name) or 0, MAX_CONFIG_COUNT)
 
 
-def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, Any]:
-    """Return the keys of peft's configuration for a method."""
-    if isinstance(method, LoRA):
-        targets, _ = exact_targets(list_names(method.target_modules), (), adaptable)
-        return {
-            "inference_mode": True,
-            "peft_type": "LORA",
-            "r": method.rank,
-            "lora_alpha": method.alpha,
-            "lora_dropout": method.dropout,
-            "use_rslora": method.use_rslora,
-            "use_dora": isinstance(method, DoRA),
-            "bias": "none",
-            "target_modules": targets,
-            "fan_in_fan_out": is_transposed(targets, adaptable),
-        }
-    if isinstance(method, IA3):
-        targets, inputs = exact_targets(
-            list_names(method.target_modules), method.feedforward_modules or (), adaptable
-        )
-        return {
-            "inference_mode": True,
-            "peft_type": "IA3",
-            "target_modules": targets,
-            "feedforward_modules": inputs,
-            "fan_in_fan_out": is_transposed(targets, adaptable),
-        }
-    if isinstance(method, VirtualTokens):
-        return {"inference_mode": True, **prompts.prompts_config(method, adaptable)}
-    raise UsageError(
-        f"peft has no adapter of the method {method.name}", "`zoo run` applies it with --adapter"
-    )
-
-
-def exact_targets(
-    targets: Sequence[str], inputs: Sequence[str], adaptable: AdaptableModel
-) -> tuple[list[str], list[str]]:
-    """Return names that mean the same modules in peft: targets, and those of scaled inputs.
-
-    peft also looks for targets in the head, compares names of scaled inputs without the point
-    before them, and requires that these names are among the targets. Where a short name would mean
-    another module there, all names are full.
-    """
-    weights = adaptable.family.weights(adaptable.config, adaptable.head)
-    adapted_modules = part_names(adaptable, targets)
-    scaled_modules = part_names(adaptable, inputs)
-    targets_in_peft = set()
-    for module in module_names(weights):
-        if matches_any(module, targets):
-            targets_in_peft.add(module)
-    inputs_in_peft = {name for name in adapted_modules if name.endswith(tuple(inputs))}
-    has_same_modules = targets_in_peft == adapted_modules and inputs_in_peft == scaled_modules
-    if has_same_modules and set(inputs) <= set(targets):
-        return [weights.written(name) for name in targets], [weights.written(n) for n in inputs]
-    full_targets = sorted(weights.written(name) for name in adapted_modules)
-    full_inputs = sorted(weights.written(name) for name in scaled_modules)
-    return full_targets, full_inputs
-
-
-def module_names(weights: WeightMap) -> set[str]:
-    """Return the names of the Hub's modules that have a weight."""
-    names = set()
-    for entry in weights.entries():
-        for source in entry.sources:
-            if source.endswith(WEIGHT):
-                names.add(source.removesuffix(WEIGHT))
-    return names
-
-
-def part_names(adaptable: AdaptableModel, targets: Sequence[str]) -> set[str]:
-    """Return the names of the Hub's modules that targets mean."""
-    names = set[str]()
-    for site in adaptable.find_sites(targets):
-        names.update(part.name for part in site.parts.values())
-    return names
-
-
-def matches_any(name: str, targets: Sequence[str]) -> bool:
-    """Return whether one of several targets means a module."""
-    return any(matches(name, target) for target in targets)
-
-
-def is_transposed(targets: Sequence[str], adaptable: AdaptableModel) -> bool:
-    """Return whether the Hub's matrices are (in, out)."""
-    for site in adaptable.sites:
-        if not isinstance(site.entry.op, Transpose):
-            continue
-        for part in site.parts.values():
-            if matches_any(part.name, targets):
-                return True
-    return False
-
-
-def read_peft_config(source: Path) -> dict[str, Any]:
-    """Read ``adapter_config.json``, and refuse what would change the results unseen."""
-    file = source / PEFT_CONFIG
-    settings = read_json(file)
-    if not isinstance(settings, dict) or not isinstance(settings.get("peft_type"), str):
-        raise VerificationError(f"{file} names no peft_type", "save the adapter again with peft")
-    if settings["peft_type"] not in ("LORA", "IA3", *prompts.TYPES):
+def _require_unchanged_base(file: Path, settings: Mapping[str, Any]) -> None:
+    """Check that training changed only the adapter, and not biases or weights of the base."""
+    bias = settings.get("bias", "none")
+    if bias != "none":
         raise UsageError(
-            f"{file}: the adapter is of the type {settings['peft_type']}, which zoo does not read",
+            f"{file}: bias is {bias!r}, and zoo's adapters train no biases", MERGE_IN_PEFT
+        )
+    init = settings.get("init_lora_weights")
+    if init not in INITS_OF_ADAPTERS:
+        raise UsageError(
+            f"{file}: init_lora_weights is {init!r}, which changed the base as well",
             MERGE_IN_PEFT,
         )
-    accepted_keys = READ_KEYS | IGNORED_KEYS
-    if prompts.is_prompt(settings):
-        accepted_keys |= prompts.READ_KEYS | prompts.IGNORED_KEYS
-    for key, value in settings.items():
-        if value and key not in accepted_keys:
-            raise UsageError(
-                f"{file}: {key} is {value!r:.60}, which zoo does not read", MERGE_IN_PEFT
-            )
-    check_types(file, settings)
-    if settings.get("bias", "none") != "none":
-        raise UsageError(
-            f"{file}: bias is {settings['bias']!r}, and zoo's adapters train no biases",
-            MERGE_IN_PEFT,
-        )
-    if settings.get("init_lora_weights") not in SOUND_INITS:
-        raise UsageError(
-            f"{file}: init_lora_weights is {settings['init_lora_weights']!r}, which changed the "
-            "base as well",
-            MERGE_IN_PEFT,
-        )
-    return settings
 
 
 def read_head(settings: Mapping[str, Any], base: Checkpoint) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -17,10 +18,11 @@ from zoo.adapted_models.checkpoint import (
     require_finite_tensors,
 )
 from zoo.adapted_models.layers import ADAPTER_PART, require_same_tensors
-from zoo.adapted_models.targets import AdaptableModel, Part, Site
+from zoo.adapted_models.targets import AdaptableModel, Part, Site, list_names
 from zoo.adapted_models.virtual_tokens import VirtualTokens
+from zoo.adapters.ia3 import IA3
+from zoo.adapters.lora import DoRA, LoRA
 from zoo.adapters.peft import prompts
-from zoo.adapters.peft.config import peft_config
 from zoo.adapters.peft.layout import (
     ENDINGS,
     PEFT_CONFIG,
@@ -30,6 +32,7 @@ from zoo.adapters.peft.layout import (
     TASK_TYPES,
     is_by_row,
 )
+from zoo.adapters.peft.target_modules import exact_targets, is_transposed
 from zoo.adapters.source_adapter import (
     AdapterReport,
     adaptable_model,
@@ -101,6 +104,51 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
         )
         (staging / HUB_RECORD).write_bytes(add_digest(encode_json(record)))
     return AdapterReport(path, method.name, len(tensors), modules, reference)
+
+
+def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, Any]:
+    """Return the keys of peft's configuration for a method."""
+    if isinstance(method, LoRA):
+        settings = lora_config(method, adaptable)
+    elif isinstance(method, IA3):
+        settings = ia3_config(method, adaptable)
+    elif isinstance(method, VirtualTokens):
+        settings = prompts.prompts_config(method, adaptable)
+    else:
+        raise UsageError(
+            f"peft has no adapter of the method {method.name}",
+            "`zoo run` applies it with --adapter",
+        )
+    return {"inference_mode": True, **settings}
+
+
+def lora_config(method: LoRA, adaptable: AdaptableModel) -> dict[str, Any]:
+    """Return the keys of peft's configuration for LoRA or DoRA."""
+    targets, _ = exact_targets(list_names(method.target_modules), (), adaptable)
+    return {
+        "peft_type": "LORA",
+        "r": method.rank,
+        "lora_alpha": method.alpha,
+        "lora_dropout": method.dropout,
+        "use_rslora": method.use_rslora,
+        "use_dora": isinstance(method, DoRA),
+        "bias": "none",
+        "target_modules": targets,
+        "fan_in_fan_out": is_transposed(targets, adaptable),
+    }
+
+
+def ia3_config(method: IA3, adaptable: AdaptableModel) -> dict[str, Any]:
+    """Return the keys of peft's configuration for (IA)^3."""
+    targets, scaled_inputs = exact_targets(
+        list_names(method.target_modules), method.feedforward_modules or (), adaptable
+    )
+    return {
+        "peft_type": "IA3",
+        "target_modules": targets,
+        "feedforward_modules": scaled_inputs,
+        "fan_in_fan_out": is_transposed(targets, adaptable),
+    }
 
 
 def read_adapter_tensors(

@@ -223,6 +223,22 @@ def test_a_full_disk_while_saving(small_disk: Path, save_steps: int) -> None:
     assert not list(run.glob("checkpoints/.*"))
 
 
+@pytest.mark.long
+def test_a_full_disk_while_two_processes_save(small_disk: Path) -> None:
+    """The main process reports the error, also if the other one's disk is full."""
+    run = small_disk / "run"
+    wide = {"config": {"hidden_size": 128, "intermediate_size": 512}}
+    words = ["pretrain", "--device", "cpu", FAMILY, "--fsdp", *options(**wide), "-o", run]
+    done = warm.in_processes(2, *words)
+    assert done.returncode == 2, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stderr
+    assert "No space left on device" in errors[0]
+    assert f"{run} has no checkpoint yet" in errors[0]
+    assert "Traceback" not in done.stderr
+    assert not list(run.glob("checkpoints/.*"))
+
+
 def test_rows_that_do_not_split_over_processes() -> None:
     with pytest.raises(UsageError, match="4 rows a step do not split into 3 processes"):
         PretrainRun(tree(FAMILY), DistContext(0, 3, torch.device("cpu")), Path("nowhere")).start()

@@ -31,6 +31,8 @@ from zoo.training.optim.lr_scheduler import lr_multiplier
 from zoo.training.optim.optimizers import clip_grad_norm, optimizer_method
 from zoo.training.optim.param_groups import parameter_groups
 
+TOKENS = "number of tokens"  # Key of a count next to those of loss terms.
+
 
 class Callback:
     """Base class of the trainer's callbacks; every method does nothing by default."""
@@ -191,8 +193,6 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         if self.ema is not None:
             self.ema.update(self.model)
-        tokens = sum(batch.tokens for batch in batches)
-        self.tokens += int(self.dist.sum_counts({"tokens": tokens})["tokens"])
         self.step += 1
         return {"learning_rate": rate, "gradient_norm": float(norm)}
 
@@ -202,7 +202,11 @@ class Trainer:
         local_counts = {}
         for term in batches[0].counts:
             local_counts[term] = sum(batch.counts[term] for batch in batches)
-        counts = self.dist.sum_counts(local_counts)
+        # One collective operation sums both: each waits for all processes.
+        local_tokens = sum(batch.tokens for batch in batches)
+        summed = self.dist.sum_counts({**local_counts, TOKENS: local_tokens})
+        self.tokens += int(summed[TOKENS])
+        counts = {term: summed[term] for term in local_counts}
         for index, batch in enumerate(batches):
             is_last = index == len(batches) - 1
             set_requires_grad_sync(self.parallel_module, self.config, last=is_last)

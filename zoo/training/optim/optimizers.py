@@ -196,8 +196,9 @@ def clip_grad_norm(parameters: "Iterable[nn.Parameter]", limit: float | None) ->
     import torch
 
     with_grad = [parameter for parameter in parameters if parameter.grad is not None]
-    if limit is None:
-        norm = torch.nn.utils.get_total_norm([p.grad for p in with_grad if p.grad is not None])
-    else:
-        norm = torch.nn.utils.clip_grad_norm_(with_grad, limit)
-    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    norm = torch.nn.utils.get_total_norm([p.grad for p in with_grad if p.grad is not None])
+    if hasattr(norm, "full_tensor"):
+        norm = norm.full_tensor()  # Otherwise, its uses below would gather it several times.
+    if limit is not None:
+        torch.nn.utils.clip_grads_with_norm_(with_grad, limit, norm)
+    return norm

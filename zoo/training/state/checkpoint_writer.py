@@ -101,7 +101,7 @@ class CheckpointWriter:
         write = self._write
         self._write = None
         if write is not None:
-            with library_errors(), map_os_errors(self._run, DISK_FULL_HINT):
+            with map_os_errors(self._run, DISK_FULL_HINT), library_errors():
                 write.result()
 
     def has_failed(self) -> bool:

@@ -99,7 +99,7 @@ def test_sigterm_ends_processes_that_load_their_models(models: Path) -> None:
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 0 and output == b"", errors
     assert b"Traceback" not in errors
-    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert [pid for pid in workers if Path(f"/proc/{pid}").exists()] == []
 
 
 def test_the_workers_share_the_memory_of_the_weights(guarded: Server) -> None:

@@ -324,6 +324,12 @@ CLASSES = {
 }
 
 
+@pytest.mark.by_default(
+    "GPT2LMHeadModel",
+    "GPT2ForSequenceClassification",
+    "OpenAIGPTLMHeadModel",
+    "GPT2DoubleHeadsModel",
+)
 @pytest.mark.parametrize("architecture", CLASSES)
 def test_hub_round_trip(architecture: str, tmp_path: Path) -> None:
     from safetensors.torch import load_file

@@ -432,6 +432,14 @@ def test_float16_saturates_like_the_reference() -> None:
 # Conversion
 
 
+@pytest.mark.by_default(
+    "plain-none",
+    "plain-seq2seq-lm",
+    "later-encoder",
+    "later-sequence-classification",
+    "mt5-seq2seq-lm",
+    "mt5-question-answering",
+)
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(
     "changes", [{}, LATER, {**LATER, "series": "mt5"}], ids=["plain", "later", "mt5"]

@@ -148,6 +148,19 @@ def models_and_classes() -> Iterator[Any]:
             yield pytest.param(model_type, name, marks=() if usual else pytest.mark.long)
 
 
+@pytest.mark.by_default(
+    "albert-BertTokenizer",
+    "albert-AlbertTokenizer",
+    "bart-T5Tokenizer",
+    "mbart-MBartTokenizer",
+    "bert-RobertaTokenizer",
+    "deberta-DebertaTokenizer",
+    "deberta-XLMRobertaTokenizer",
+    "deberta-v2-DebertaV2Tokenizer",
+    "distilbert-CamembertTokenizer",
+    "electra-OpenAIGPTTokenizer",
+    "roberta-GPT2Tokenizer",
+)
 @pytest.mark.parametrize(("model_type", "name"), list(models_and_classes()))
 def test_ids_are_those_of_the_class(
     model_type: str, name: str, scratch: Path, tmp_path: Path

@@ -160,9 +160,14 @@ class Job:
 
     def worker(self, host: str) -> int:
         """Return the number of the process that trains on a host."""
-        agent = self.agents[host].pid
-        self.wait(lambda: bool(child_processes(agent)))
-        return child_processes(agent)[0]
+        processes: list[int] = []
+
+        def has_started() -> bool:
+            processes[:] = child_processes(self.agents[host].pid)
+            return bool(processes)
+
+        self.wait(has_started)
+        return processes[0]
 
     def steps(self) -> int:
         """Return the number of the last step that was logged."""

@@ -319,23 +319,28 @@ class Heartbeat:
         speaker = min([self._rank, *(rank for rank in self._peers if rank not in silent)])
         if speaker != self._rank:
             return []
-        lines = []
+        lines: list[str] = []
         for rank, peer in self._peers.items():
             if now - self._named.get(rank, -self._silence) < self._silence:
                 continue
-            line = self._late_line(rank, peer, now, is_silent=rank in silent)
+            # A lost store makes all others silent, and each may take seconds to answer.
+            state = ""
+            if rank in silent and len(lines) < MAX_PROBES:
+                state = self._probe(peer)
+            line = self._late_line(rank, peer, now, state, is_silent=rank in silent)
             if line is not None:
                 self._named[rank] = now
                 lines.append(line)
         return lines
 
-    def _late_line(self, rank: int, peer: Peer, now: float, *, is_silent: bool) -> str | None:
+    def _late_line(
+        self, rank: int, peer: Peer, now: float, state: str, *, is_silent: bool
+    ) -> str | None:
         name = self.name(rank)
         if is_silent:
             seconds = now - peer.heard_at
             if peer.beat is None:
                 return f"{name} has not started after {seconds:.0f} s"
-            state = self._probe(peer)
             reason = f": {state}" if state else ""
             if peer.beat.step == 0:
                 return f"{name} was not heard of for {seconds:.0f} s{reason}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests import cold
 from tests.checkpoints import hub_checkpoint
 from tests.inference.conftest import Small, small
 from zoo.api.fitting_tasks import missing_task
@@ -84,6 +85,14 @@ def test_a_classifier_is_offered_what_its_head_computes(small: Small, files: Pat
     # A checkpoint that is not converted yet has the tasks of its family.
     error = missing_task("train", str(source), [str(files / "squad.json")], {})
     assert offered(error) == ["question-answering"]
+
+
+def test_tasks_of_a_converted_model_are_named_without_torch(small: Small, files: Path) -> None:
+    model, _ = small("BertForSequenceClassification", id2label={0: "no", 1: "yes"})
+    done = cold.zoo_again("eval", model.checkpoint.path, "--eval", files / "labels.tsv")
+    assert done.returncode == 2
+    assert "--task text-classification, ordinal-regression" in done.stderr
+    assert "torch" not in done.modules
 
 
 def test_a_missing_column_is_named(files: Path) -> None:

@@ -11,10 +11,11 @@ from zoo.metrics.ranks import correlations
 from zoo.metrics.retrieval import RANKING_NAMES, ranking_scores
 from zoo.overrides import override
 from zoo.tasks.reranker.data import TextList
-from zoo.tasks.reranker.losses import RankingLoss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from zoo.tasks.reranker.losses import RankingLoss
 
 # Values of pairs in a batch and in predictions: the grade for metrics, and the numbers of the query
 # and of the pair in their split.
@@ -32,7 +33,7 @@ class RankingResults(TaskResults[TextList]):
         loss_of_run: returns the loss of a run, which says what the grades of samples are.
     """
 
-    def __init__(self, loss_of_run: Callable[[ResultContext], RankingLoss]) -> None:
+    def __init__(self, loss_of_run: "Callable[[ResultContext], RankingLoss]") -> None:
         self._loss_of_run = loss_of_run
 
     @override

@@ -88,8 +88,9 @@ def test_declarations_say_what_is_read_and_which_side_is_better() -> None:
     ("request_", "message"),
     [
         ("withn", "regression has no metric 'withn' to select; did you mean within"),
-        ("cost", "regression has no metric 'cost' to select"),
-        ("accuracy", "regression has no metric 'accuracy' to select"),
+        ("cost", "cost is not selected: the tasks that have it always report it; leave it out"),
+        ("accuracy", "accuracy is not selected: the tasks that have it always report it"),
+        ("bleu", "regression has no metric 'bleu' to select; there are within"),
         ("within:distnce=1", "the metric within has no setting 'distnce'; did you mean distance"),
         ("within:distance", "has settings 'distance'; write them as within:SETTING=VALUE"),
         ("within:distance=-1", "distance is -1.0, which is negative"),

@@ -65,7 +65,7 @@ def test_a_drop_is_a_loss_on_the_side_that_is_worse(name: str, value: float, dro
     ("request_", "message"),
     [
         ("blue", "seq2seq has no metric 'blue' to select; did you mean bleu"),
-        ("accuracy", "seq2seq has no metric 'accuracy' to select"),
+        ("accuracy", "accuracy is not selected: the tasks that have it always report it"),
         ("bleu:tokenize=x", "the metric bleu: Invalid enum value 'x'"),
     ],
 )

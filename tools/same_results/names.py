@@ -107,6 +107,12 @@ def optimizers() -> list[str]:
     return list(typing.get_args(typing.get_type_hints(OptimizerConfig)["name"]))
 
 
+def metrics() -> list[str]:
+    """Return the metrics of generated texts that users select."""
+    registry = _optional_module("zoo.plugins.metrics")
+    return [] if registry is None else list(registry.selectable_metrics("texts"))
+
+
 def schedules() -> list[str]:
     from zoo.families.recipe import LRSchedulerConfig
 
@@ -152,6 +158,7 @@ LISTS = (
     recipes,
     objectives,
     optimizers,
+    metrics,
     schedules,
     commands,
 )

@@ -101,7 +101,11 @@ def select_metrics(
     for request in requests:
         name, _, text = request.partition(":")
         spec = find_metric(name)
-        if spec is None or not spec.metric or metric_input not in spec.computed_from:
+        if spec is not None and not spec.metric:
+            raise UsageError(
+                f"{name} is not selected: the tasks that have it always report it", "leave it out"
+            )
+        if spec is None or metric_input not in spec.computed_from:
             names = selectable_metrics(metric_input)
             hint = "leave it out"
             if names:

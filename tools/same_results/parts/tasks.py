@@ -278,6 +278,7 @@ def collect(context: Context) -> Results:
             run = context.work / "finetuned" / name
             yield key, context.trained(run, *command(context, task, case))
     yield from evaluations(context)
+    yield from selected_metrics(context)
     yield from outputs(context)
 
 
@@ -295,6 +296,19 @@ def evaluations(context: Context) -> Results:
             data = context.files[table]
             model = resolved(context, model_name)
             yield f"eval {name}", evaluated(context, task, model, data, *options)
+
+
+def selected_metrics(context: Context) -> Results:
+    """Yield the values of all metrics of generated texts."""
+    case = TRAINED["seq2seq"][""]
+    model = context.work / "finetuned" / "seq2seq" / "model"
+    options = []
+    for name in context.names["metrics"]:
+        options += ["--metric", name]
+    if options:
+        data = context.files[case.table]
+        words = (*case.columns, *options)
+        yield "eval seq2seq metrics", evaluated(context, "seq2seq", model, data, *words)
 
 
 def outputs(context: Context) -> Results:

@@ -220,14 +220,21 @@ class DirectoryType(LocalPath):
         return super().convert(value, param, ctx)
 
 
-class OutputFile(LocalPath):
-    """File to write."""
+class OutputPath(LocalPath):
+    """File or folder to write."""
 
-    def __init__(self) -> None:
-        super().__init__("output", dir_okay=False)
+    def __init__(self, *, dir_okay: bool = True) -> None:
+        super().__init__("output", dir_okay=dir_okay)
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if str(value) == "-":
             self.fail("standard output has other results; name a file", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class OutputFile(OutputPath):
+    """File to write."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False)

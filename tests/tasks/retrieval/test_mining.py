@@ -229,3 +229,69 @@ def test_columns_of_any_name(hub_checkpoint: Make, tmp_path: Path) -> None:
         "columns body, title, year, and it is unclear which to read; name them with --corpus-text"
         in (" ".join(refused.stderr.split()))
     )
+
+
+# -- many files ------------------------------------------------------------------------------------
+
+
+def test_shards_have_the_negatives_of_one_run(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """Negatives come from the texts of all files; a query may be in two of them."""
+    model = tmp_path / "model"
+    converted(hub_checkpoint("BertModel"), model)
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    rows = pairs()
+    for number in range(3):
+        write_table(folder / f"{number}.jsonl", rows[number * 8 : number * 8 + 8])
+    words = (
+        *("mine-negatives", model, "--backend", "cpu", "--num-negatives", "2"),
+        *("--output-format", "n-tuple", "--input", folder),
+    )
+    done = warm.zoo(*words, "-o", tmp_path / "all.jsonl")
+    assert done.returncode == 0, done.stderr
+    expected = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    out = tmp_path / "mined"
+    for shard in ("2/2", "1/2"):
+        done = warm.zoo(*words, "-o", out, "--shard", shard, "--json")
+        assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["files"] == {
+        "total": 3,
+        "written": 2,
+        "skipped": 0,
+        "remaining": 0,
+    }
+    found = []
+    for path in sorted(out.glob("*.jsonl")):
+        table = [json.loads(line) for line in path.read_text().splitlines()]
+        assert len(table) == 8
+        found += table
+    key = json.dumps
+    assert sorted(map(key, found)) == sorted(map(key, expected))
+    again = warm.zoo(*words, "-o", out)
+    assert again.returncode == 2 and "0.jsonl exists; --resume continues" in again.stderr
+    other = warm.zoo(*words, "-o", out, "--resume", "--max-score", "0.5")
+    assert other.returncode == 2 and "options.max_score was not given" in other.stderr
+    # Any text may be a negative of any pair: another one is another job.
+    write_table(folder / "0.jsonl", [*rows[:7], {"text": "a", "pair": "b c"}])
+    changed = warm.zoo(*words, "-o", out, "--resume")
+    assert changed.returncode == 2 and "of another set of texts" in changed.stderr
+
+
+def test_wrong_jobs_of_many_files(hub_checkpoint: Make, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    converted(hub_checkpoint("BertModel"), model)
+    source = tmp_path / "in"
+    source.mkdir()
+    write_table(source / "a.jsonl", pairs())
+    words = ("mine-negatives", model, "--input", source, "--backend", "cpu")
+    cases = (
+        (("-o", tmp_path / "o.jsonl", "--shard", "1/2"), "--shard is for a folder"),
+        (("-o", tmp_path / "out", "--shard", "2/1"), "there is no shard 2 of 1"),
+        (("-o", tmp_path / "out", "--sampling-strategy", "random"), "random negatives depend"),
+        (("-o", source / "out"), "is inside the input"),
+    )
+    for options, message in cases:
+        done = warm.zoo(*words, *options)
+        assert done.returncode == 2 and message in done.stderr, done.stderr
+        assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -1,11 +1,12 @@
 """The command ``zoo mine-negatives``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from zoo.cli.many_files import shard_option
 from zoo.cli.options import (
     Function,
     backend_options,
@@ -17,12 +18,13 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import note, result
-from zoo.cli.parameter_types import REFERENCE, FiniteRange, InputFile, OutputFile
+from zoo.cli.parameter_types import REFERENCE, FiniteRange, InputFile, OutputPath
 from zoo.cli.task_options import add_options
 from zoo.tasks.options import CORPUS_PROMPTS, CORPUS_TEXT, QUERY_PROMPTS, QUERY_TEXT
 
 if TYPE_CHECKING:
     from zoo.inference.embed import Role
+    from zoo.tasks.retrieval.mining import Mined
     from zoo.tasks.retrieval.scoring import Prompt
 
 FORMATS = ("triplet", "n-tuple", "labeled-pair", "labeled-list")
@@ -55,6 +57,7 @@ Examples:
       --relative-margin 0.05 --output-format n-tuple -o mined.jsonl
   zoo mine-negatives REF --input pairs.tsv --pair answer --output-scores \\
       --scorer ms-marco-minilm-l6-v2 --output-format n-tuple -o scored.jsonl
+  zoo mine-negatives REF --input tables/ --pair answer -o mined/ --shard 1/4
 
 The table has a query and a text that belongs to it in each row. Negatives are other texts of the
 table, and of --corpus."""
@@ -78,12 +81,14 @@ table, and of --corpus."""
 @corpus_text_option
 @shared_option(
     "output",
-    "Table to write: .jsonl, .parquet, .csv or .tsv.",
+    "Table to write: .jsonl, .parquet, .csv or .tsv; or a folder, in which each table becomes one.",
     required=True,
-    metavar="FILE",
-    type=OutputFile(),
+    metavar="FILE|FOLDER",
+    type=OutputPath(),
 )
-@shared_option("force", "Replace the output file.")
+@shard_option
+@click.option("--resume", is_flag=True, help="Leave files of a folder that are complete.")
+@shared_option("force", "Replace the output file, or the files of a shard.")
 @shared_option("excel_safe")
 @click.option(
     "--scorer",
@@ -128,6 +133,8 @@ def command(
     corpus: str | None,
     corpus_text: str | None,
     output: Path,
+    shard: str | None,
+    resume: bool,
     force: bool,
     excel_safe: bool,
     scorer: str | None,
@@ -145,13 +152,17 @@ def command(
     negatives for `zoo finetune`. A margin leaves out texts that are as close as the query's own
     text, which are often answers that nobody marked.
     """
+    from blake3 import blake3
+
     from zoo.conversion.cache import resolve_checkpoint
+    from zoo.data.many_files import JobFolder, parse_shard, plan_files
     from zoo.data.readers.documents import expand_paths
     from zoo.errors import UsageError
     from zoo.exporting.session import open_session
     from zoo.finetuning.embeddings.data import read_text_groups
     from zoo.io.output.tables import table_writer
     from zoo.tasks.retrieval.data import read_texts
+    from zoo.tasks.retrieval.mined_files import MinedFiles, MinedFormat
     from zoo.tasks.retrieval.mining import MiningOptions, mine_hard_negatives, mined_rows
     from zoo.tasks.retrieval.scoring import (
         Ranker,
@@ -164,6 +175,7 @@ def command(
     named = [option.name for option in (*QUERY_PROMPTS, *CORPUS_PROMPTS)]
     prompts = retrieval_prompts(**{name: options.pop(name) for name in named})
     mining = MiningOptions(**options)
+    models: dict[str, Any] = {}
 
     def ranker(
         reference: str,
@@ -175,19 +187,49 @@ def command(
         checkpoint = resolve_checkpoint(reference, revision=pinned, offline=offline, lock=lock)
         require_ranker(checkpoint, pairs=pairs)
         session = open_session(checkpoint, **compute, fastest=True)
+        identity = blake3(checkpoint.identity).hexdigest()
+        name = "scorer" if pairs else "model"
+        models[name] = identity
+        models[f"{name} backend"] = [session.backend, session.device, session.dtype]
         return make_ranker(checkpoint, session, None, prompts)
 
     further = expand_paths([] if corpus is None else [corpus])
+
+    def read_corpus() -> list[str]:
+        if not further:
+            return []
+        # A text with its title would differ from the same text in a pair.
+        numbered_texts = read_texts(further, corpus_text, use_ids=False, use_titles=False)
+        # Files with one text a line may have empty lines.
+        return [text for text in numbered_texts.values() if text]
+
+    if output.is_dir() or not output.suffix:
+        plan = plan_files([source], output)
+        part = parse_shard(shard)
+        folder = JobFolder(output, plan, "mine-negatives", shard=part, resume=resume, force=force)
+        plan.require_columns(folder.jobs)
+        file_format = MinedFormat(output_format, (text, pair), output_scores, excel_safe)
+        files = MinedFiles(folder, mining, file_format, read_corpus())
+        first_ranker = ranker(ref, pairs=False, pinned=revision, prompts=prompts)
+        again = None if scorer is None else ranker(scorer, pairs=True, pinned=None, prompts={})
+        files_result, mined = files.run(models, first_ranker, again)
+        _note_short(mined, mining.num_negatives)
+        value = {
+            "output": str(output),
+            "rows": files_result.rows,
+            "pairs": len(mined),
+            "files": files_result.to_dict(),
+        }
+        result(value, [f"wrote {files_result.summary}: {output}"], as_json=as_json)
+        return
+    for flag, is_given in (("shard", shard is not None), ("resume", resume)):
+        if is_given:
+            raise UsageError(f"--{flag} is for a folder as --output", "leave it out")
     sources = [*expand_paths([source]), *further]
     writer = table_writer(output, force=force, sources=sources, excel_safe=excel_safe)
     with writer as write:
         groups = read_text_groups([source], (text, pair))
-        texts: list[str] = []
-        if further:
-            # A text with its title would differ from the same text in a pair.
-            numbered_texts = read_texts(further, corpus_text, use_ids=False, use_titles=False)
-            # Files with one text a line may have empty lines.
-            texts = [text for text in numbered_texts.values() if text]
+        texts = read_corpus()
         again = None if scorer is None else ranker(scorer, pairs=True, pinned=None, prompts={})
         found = mine_hard_negatives(
             ranker(ref, pairs=False, pinned=revision, prompts=prompts),
@@ -210,11 +252,17 @@ def command(
                 else "no pair has a negative",
                 "give more texts with --corpus, a higher --range-max, or a smaller margin",
             )
-    short = sum(len(item.negatives) < mining.num_negatives for item in mined)
-    if short:
-        note(
-            f"{short:,} of {len(mined):,} pairs have fewer than {mining.num_negatives} negatives; "
-            "a higher --range-max, or a smaller margin, finds more"
-        )
+    short = _note_short(mined, mining.num_negatives)
     value = {"output": str(output), "rows": count, "pairs": len(mined), "short": short}
     result(value, [f"{count:,} rows: {output}"], as_json=as_json)
+
+
+def _note_short(mined: "Sequence[Mined]", num_negatives: int) -> int:
+    """Say how many pairs have too few negatives, and return their number."""
+    short = sum(len(item.negatives) < num_negatives for item in mined)
+    if short:
+        note(
+            f"{short:,} of {len(mined):,} pairs have fewer than {num_negatives} negatives; "
+            "a higher --range-max, or a smaller margin, finds more"
+        )
+    return short

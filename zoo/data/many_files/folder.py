@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from zoo.version import __version__
 
 LOG = logging.getLogger("zoo")
 RECORD = ".zoo-files.json"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 ANOTHER = "give another --output, or --force to replace them"
 
 
@@ -316,8 +318,8 @@ def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any], prefix:
             continue
         if isinstance(old_value, Mapping) and isinstance(new_value, Mapping):
             return _first_difference(old_value, new_value, f"{prefix}{name}.")
-        if name == "model":
-            return "they are of another model"
+        if any(_DIGEST.fullmatch(str(value)) for value in (old_value, new_value)):
+            return f"they are of another {name}"
         return f"{prefix}{name} was {_shown(old_value)}, and is {_shown(new_value)}"
     return ""
 

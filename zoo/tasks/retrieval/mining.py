@@ -77,6 +77,7 @@ def mine_hard_negatives(
     *,
     corpus: Sequence[str] = (),
     scorer: Ranker | None = None,
+    queries: Sequence[str] | None = None,
 ) -> Iterator[Mined]:
     """Yield the negatives of each pair of a query and its text.
 
@@ -90,6 +91,8 @@ def mine_hard_negatives(
         corpus: further texts.
         scorer: a model, such as a cross-encoder, that scores the closest texts again before any is
             discarded.
+        queries: the queries of which negatives are searched, with a result for each of their texts;
+            by default those of all pairs, each once.
     """
     import numpy as np
 
@@ -102,8 +105,10 @@ def mine_hard_negatives(
     max_positives = max(map(len, query_texts.values()))
     last_rank = options.last_rank(max_positives)
     rng = np.random.default_rng(options.seed)
-    rankings = ranker.search(list(query_texts), texts)
-    for query, (all_scores, _) in zip(query_texts, rankings, strict=True):
+    if queries is None:
+        queries = list(query_texts)
+    rankings = ranker.search(queries, texts)
+    for query, (all_scores, _) in zip(queries, rankings, strict=True):
         positives = list(query_texts[query])
         # Some of the closest texts may be the query's own, which are left out.
         closest = np.argsort(-all_scores, kind="stable")[: last_rank + max_positives]

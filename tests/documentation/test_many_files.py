@@ -9,7 +9,7 @@ import yaml
 
 from tests.interfaces import ROOT
 from zoo.cli import cli
-from zoo.data.many_files import parse_shard
+from zoo.data.many_files.shard import parse_shard
 
 PAGE = ROOT / "docs" / "guides" / "many-files.md"
 

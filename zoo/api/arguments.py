@@ -16,6 +16,7 @@ Returned = TypeVar("Returned")
 
 AnyPath = str | PathLike[str]
 AnyPaths = AnyPath | Sequence[AnyPath]
+OutputSuffix = Literal[".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".npy"]
 TORCH_BACKENDS = ("auto", "cpu", "cuda")  # backends besides the export targets
 
 
@@ -29,7 +30,9 @@ class Range(NamedTuple):
 
 # Parameter -> its range, in all functions that have it. The options of commands have the same.
 RANGES = {
+    "actors": Range(1),
     "batch_size": Range(1),
+    "cpus_per_actor": Range(1),
     "epochs": Range(0, is_open=True),
     "freeze": Range(0),
     "global_batch_tokens": Range(1),

@@ -15,7 +15,8 @@ from zoo.io.output.atomic import atomic_write
 from zoo.io.output.full_disks import writing
 
 if TYPE_CHECKING:
-    from zoo.data.many_files import FileJob, Shard
+    from zoo.data.many_files.plan import FileJob
+    from zoo.data.many_files.shard import Shard
 
 METRICS = ".json"
 
@@ -52,7 +53,8 @@ class FileEvaluation:
             that was evaluated. There are no metrics of all files: an average over data sets is
             rarely what is meant.
         """
-        from zoo.data.many_files import JobFolder, plan_files
+        from zoo.data.many_files.folder import JobFolder
+        from zoo.data.many_files.plan import plan_files
 
         plan = plan_files(self._inputs, folder, METRICS, has_tables=False)
         job_folder = JobFolder(folder, plan, "eval", shard=shard, resume=resume, force=force)

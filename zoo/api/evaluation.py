@@ -150,7 +150,7 @@ def evaluate_files(
         force: evaluate the files of the shard again.
     """
     from zoo.api.evaluating_files import FileEvaluation
-    from zoo.data.many_files import parse_shard
+    from zoo.data.many_files.shard import parse_shard
 
     evaluation = FileEvaluation(EvaluationCall, call)
     return evaluation.run(folder, shard=parse_shard(shard), resume=resume, force=force)

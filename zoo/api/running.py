@@ -5,20 +5,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked, require_backend
-from zoo.api.running_files import has_output_folder, run_files
+from zoo.api.arguments import (
+    AnyPath,
+    AnyPaths,
+    OutputSuffix,
+    as_path,
+    as_reference,
+    checked,
+    require_backend,
+)
+from zoo.api.running_files import has_output_folder, ray_options, run_files
 from zoo.api.task_models import MODEL_OPTIONS, open_model
 from zoo.errors import UsageError
 from zoo.io.paths import as_paths
 from zoo.plugins.tasks import find_tasks, load_part
 
 if TYPE_CHECKING:
-    from zoo.data.many_files import JobResult
+    from zoo.data.many_files.folder import JobResult
     from zoo.inference.task import Task
     from zoo.tasks.table import TaskInput
 
 InputFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
-OutputSuffix = Literal[".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".npy"]
 Text = str | tuple[str, str]
 
 
@@ -84,6 +91,9 @@ def run(
     output: AnyPath | None = None,
     output_suffix: OutputSuffix | None = None,
     shard: str | None = None,
+    engine: Literal["ray"] | None = None,
+    actors: int | None = None,
+    cpus_per_actor: int | None = None,
     resume: bool = False,
     force: bool = False,
     excel_safe: bool = False,
@@ -119,6 +129,10 @@ def run(
             of the input's tables, and ``.jsonl`` for other files.
         shard: part of the files to compute: ``K/N`` for every N-th file from the K-th on,
             ``slurm`` for the task of an array, or ``kubernetes/N`` for the pod of an indexed job.
+        engine: ``ray`` to run the task on many files in actors of Ray; by default in this process.
+        actors: number of actors, each with a model; by default 1.
+        cpus_per_actor: number of CPUs that Ray reserves for an actor, and its threads; by default
+            1.
         resume: continue an interrupted output.
         force: replace the output.
         excel_safe: in CSV and TSV, precede by ``'`` what a spreadsheet would compute.
@@ -150,7 +164,7 @@ def run(
         {'text': 'A [MASK] sat.', 'masks': [{'position': 2, 'predictions':
         [{'token': 'cat', 'score': 0.41}]}]}
     """
-    from zoo.data.many_files import parse_shard
+    from zoo.data.many_files.shard import parse_shard
     from zoo.tasks.table import require_output, run_options, write_results
 
     require_backend(backend)
@@ -178,7 +192,10 @@ def run(
         "lock": as_path(lock, "file"),
     }
     verb = find_tasks(task, "predict")[0].command
-    if has_output_folder(text_list, sources, target, shard=shard, suffix=output_suffix):
+    ray = ray_options(engine, actors, cpus_per_actor)
+    if has_output_folder(
+        text_list, sources, target, shard=shard, suffix=output_suffix, engine=engine
+    ):
         assert target is not None, "has_output_folder checks it"
         result = run_files(
             task,
@@ -191,6 +208,7 @@ def run(
             resume=resume,
             force=force,
             excel_safe=excel_safe,
+            ray=ray,
         )
         return TaskResults(verb, (), target, result.rows, result)
     source = sources[0] if sources else None

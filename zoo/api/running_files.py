@@ -1,6 +1,7 @@
 """``zoo.run`` over many files: each becomes a file of a folder."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,10 @@ from zoo.api.task_models import MODEL_OPTIONS, open_model
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from zoo.data.many_files import FileJob, JobResult, Shard
+    from zoo.data.many_files.folder import JobResult
+    from zoo.data.many_files.plan import FileJob
+    from zoo.data.many_files.ray_engine import RayOptions
+    from zoo.data.many_files.shard import Shard
     from zoo.inference.task import Task
     from zoo.tasks.table import TaskInput
 
@@ -20,6 +24,7 @@ def has_output_folder(
     *,
     shard: str | None,
     suffix: str | None,
+    engine: str | None = None,
 ) -> bool:
     """Return whether an output is a folder: of several inputs, or if it is named as one.
 
@@ -29,11 +34,12 @@ def has_output_folder(
         output: the output, if any.
         shard: part of the files, if one is named.
         suffix: ending of the outputs, if one is named.
+        engine: engine that runs the task, if one is named.
 
     Raises:
         UsageError: there are several inputs and no output, or options do not fit together.
     """
-    from zoo.data.many_files import is_many
+    from zoo.data.many_files.plan import is_many
 
     several = is_many(inputs)
     if inputs and texts:
@@ -43,7 +49,7 @@ def has_output_folder(
         )
     is_folder = several or (output is not None and bool(inputs) and output.is_dir())
     if not is_folder:
-        for flag, value in (("shard", shard), ("output-suffix", suffix)):
+        for flag, value in (("shard", shard), ("output-suffix", suffix), ("engine", engine)):
             if value is not None:
                 raise UsageError(
                     f"--{flag} is for many files", "give a folder or a pattern as --input"
@@ -52,6 +58,25 @@ def has_output_folder(
     if output is None or str(output) == "-":
         raise UsageError("several inputs have no single output", "name a folder with --output")
     return True
+
+
+def ray_options(
+    engine: str | None, actors: int | None, cpus_per_actor: int | None
+) -> "RayOptions | None":
+    """Return the actors that options ask for; ``None`` without an engine.
+
+    Raises:
+        UsageError: there are options of an engine and no engine.
+    """
+    from zoo.data.many_files.ray_engine import RayOptions, require_ray
+
+    if engine is None:
+        for flag, value in (("actors", actors), ("cpus-per-actor", cpus_per_actor)):
+            if value is not None:
+                raise UsageError(f"--{flag} is for --engine ray", "leave it out")
+        return None
+    require_ray()
+    return RayOptions(actors or 1, cpus_per_actor or 1)
 
 
 class FileRunner:
@@ -136,6 +161,7 @@ def run_files(
     resume: bool,
     force: bool,
     excel_safe: bool,
+    ray: "RayOptions | None" = None,
 ) -> "JobResult":
     """Run a task over many files, each of which becomes a file of a folder.
 
@@ -150,8 +176,10 @@ def run_files(
         resume: continue an interrupted job.
         force: compute the files again.
         excel_safe: in CSV and TSV, precede by ``'`` what a spreadsheet would compute.
+        ray: actors of Ray that run the task; ``None`` to run it in this process.
     """
-    from zoo.data.many_files import JobFolder, plan_files
+    from zoo.data.many_files.folder import JobFolder
+    from zoo.data.many_files.plan import plan_files
     from zoo.tasks.table import require_format
 
     has_tables = options["file_format"] == "auto"
@@ -161,6 +189,14 @@ def run_files(
     plan.require_columns(folder.jobs)
     if not folder.jobs:
         return folder.result(written=0, rows=0)
+    if ray is not None:
+        from zoo.data.many_files.ray_engine import run_on_ray
+
+        actor_options = dict(options)
+        if actor_options["threads"] is None:
+            actor_options["threads"] = ray.cpus_per_actor
+        make_runner = partial(FileRunner, name, ref, actor_options, excel_safe)
+        return run_on_ray(folder, make_runner, ray, resume=resume)
     runner = FileRunner(name, ref, options, excel_safe)
     settings = runner.settings(folder.jobs[0])
     return folder.run(settings, runner.run)

@@ -1,12 +1,12 @@
 """Options of commands that turn many files into many."""
 
+from typing import get_args
+
 import click
 
+from zoo.api.arguments import OutputSuffix
+from zoo.cli.options import count_option
 from zoo.data.many_files.shard import FORMS
-from zoo.io.output.tables import FORMATS
-from zoo.io.output.vectors import ARRAY
-
-SUFFIXES = (*FORMATS, ARRAY)
 
 shard_option = click.option(
     "--shard",
@@ -16,7 +16,16 @@ shard_option = click.option(
 suffix_option = click.option(
     "--output-suffix",
     "suffix",
-    type=click.Choice(SUFFIXES),
+    type=click.Choice(get_args(OutputSuffix)),
     help="Ending of the files of a folder.  [default: the input's of tables, else .jsonl]",
 )
-files_options = (suffix_option, shard_option)
+engine_options = (
+    click.option(
+        "--engine",
+        type=click.Choice(["ray"]),
+        help="Run on many files in actors of Ray.  [default: in this process]",
+    ),
+    count_option("--actors", "Number of actors, each with a model.  [default: 1]"),
+    count_option("--cpus-per-actor", "CPUs and threads of an actor.  [default: 1]"),
+)
+files_options = (suffix_option, shard_option, *engine_options)

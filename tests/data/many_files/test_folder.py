@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.data.many_files.test_plan import write
-from zoo.data.many_files import JobFolder, parse_shard, plan_files
-from zoo.data.many_files.folder import RECORD
-from zoo.data.many_files.plan import FileJob
+from zoo.data.many_files.folder import RECORD, JobFolder
+from zoo.data.many_files.plan import FileJob, plan_files
+from zoo.data.many_files.shard import parse_shard
 from zoo.errors import UsageError, VerificationError
 from zoo.io.output.resumable import resumable_output
 

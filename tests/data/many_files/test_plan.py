@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.data.many_files import is_many, plan_files
-from zoo.data.many_files.plan import FileStamp, output_name
+from zoo.data.many_files.plan import FileStamp, is_many, output_name, plan_files
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zoo.data.many_files import Shard, parse_shard
+from zoo.data.many_files.shard import Shard, parse_shard
 from zoo.errors import UsageError
 
 

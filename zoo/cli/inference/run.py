@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.api.running import open_task
-from zoo.api.running_files import has_output_folder
+from zoo.api.running_files import has_output_folder, ray_options, run_files
 from zoo.cli import output
 from zoo.cli.many_files import files_options
 from zoo.cli.options import (
@@ -22,11 +22,13 @@ from zoo.cli.options import (
 from zoo.cli.parameter_types import PATH, IntegerRange, LocalPath
 from zoo.cli.task_options import add_options
 from zoo.cli.texts import refuse_file_name, text_is_text_option
+from zoo.data.many_files.shard import parse_shard
 from zoo.plugins.tasks import built_in_tasks, commands, completed_names, find_tasks, load_part
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from zoo.data.many_files.folder import JobResult
     from zoo.families.tasks import TaskOption, TaskSpec
     from zoo.inference.task import Task
     from zoo.tasks.table import TaskInput
@@ -196,13 +198,26 @@ def _run(
     _require_texts(spec, texts, inputs)
     target: Path | None = options.pop("output")
     output_options = {key: options.pop(key) for key in ("resume", "force", "excel_safe")}
-    file_options = {key: options.pop(key) for key in ("shard", "suffix")}
+    file_options = {key: options.pop(key) for key in ("shard", "suffix", "engine")}
+    actor_options = {key: options.pop(key) for key in ("actors", "cpus_per_actor")}
+    ray = ray_options(file_options["engine"], **actor_options)
     stream = options.pop("stream", False)
     if has_output_folder(texts, inputs, target, **file_options):
         assert target is not None, "has_output_folder checks it"
         if stream:
             raise click.UsageError("--stream writes to standard output; give one input")
-        _run_files(name, ref, inputs, target, options, file_options, output_options, as_json)
+        files_result = run_files(
+            name,
+            ref,
+            inputs,
+            target,
+            options,
+            shard=parse_shard(file_options["shard"]),
+            suffix=file_options["suffix"],
+            ray=ray,
+            **output_options,
+        )
+        _print_files(spec, files_result, target, as_json=as_json)
         return
     options["source"] = inputs[0] if inputs else None
     if target is not None and str(target) != "-":
@@ -230,33 +245,14 @@ def _run(
         output.result_line(result)
 
 
-def _run_files(
-    name: str,
-    ref: str,
-    inputs: tuple[str, ...],
-    folder: Path,
-    options: dict[str, Any],
-    file_options: dict[str, Any],
-    output_options: dict[str, Any],
-    as_json: bool,
-) -> None:
-    """Run a task over many files, and print how many were written."""
-    from zoo.api.running_files import run_files
-    from zoo.data.many_files import parse_shard
-
-    shard = parse_shard(file_options["shard"])
-    result = run_files(
-        name,
-        ref,
-        inputs,
-        folder,
-        options,
-        shard=shard,
-        suffix=file_options["suffix"],
-        **output_options,
-    )
-    verb = find_tasks(name, "predict")[0].command
-    value = {"task": verb, "output": str(folder), "rows": result.rows, "files": result.to_dict()}
+def _print_files(spec: "TaskSpec", result: "JobResult", folder: Path, *, as_json: bool) -> None:
+    """Print how many files were written."""
+    value = {
+        "task": spec.command,
+        "output": str(folder),
+        "rows": result.rows,
+        "files": result.to_dict(),
+    }
     output.result(value, [f"wrote {result.summary}: {folder}"], as_json=as_json)
 
 

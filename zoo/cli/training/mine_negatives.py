@@ -155,7 +155,9 @@ def command(
     from blake3 import blake3
 
     from zoo.conversion.cache import resolve_checkpoint
-    from zoo.data.many_files import JobFolder, parse_shard, plan_files
+    from zoo.data.many_files.folder import JobFolder
+    from zoo.data.many_files.plan import plan_files
+    from zoo.data.many_files.shard import parse_shard
     from zoo.data.readers.documents import expand_paths
     from zoo.errors import UsageError
     from zoo.exporting.session import open_session

@@ -7,8 +7,8 @@ from typing import Any
 
 from blake3 import blake3
 
-from zoo.data.many_files import FileJob, JobFolder, JobResult
-from zoo.data.many_files.plan import FileStamp
+from zoo.data.many_files.folder import JobFolder, JobResult
+from zoo.data.many_files.plan import FileJob, FileStamp
 from zoo.errors import UsageError
 from zoo.finetuning.embeddings.data import read_text_groups
 from zoo.io.json import dump_json

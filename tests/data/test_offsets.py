@@ -1,5 +1,6 @@
 """Offsets that are read from their file equal those of an array."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,17 @@ def test_a_search_in_many_offsets(tmp_path: Path) -> None:
     values = np.arange(-1, 3001)
     expected = np.searchsorted(offsets, values, side="right").tolist()
     assert [on_disk.count_up_to(value) for value in values.tolist()] == expected
+
+
+def test_the_file_is_closed_with_its_reader(on_disk: np.memmap) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reader = OffsetReader(on_disk)
+        file = reader._file
+        assert file is not None
+        assert not file.closed
+        del reader
+        assert file.closed
 
 
 def test_parts_have_maps_of_their_own(on_disk: np.memmap) -> None:

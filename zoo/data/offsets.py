@@ -1,6 +1,7 @@
 """Offsets on disk, read one by one without mapping the file."""
 
 import struct
+import weakref
 from io import BufferedReader
 from pathlib import Path
 from typing import TypeAlias
@@ -34,6 +35,7 @@ class OffsetReader:
             self._path = Path(offsets.filename)
             self._file = open_regular(self._path)
             self._start = offsets.offset
+            weakref.finalize(self, self._file.close)
 
     def __len__(self) -> int:
         return len(self._offsets)

@@ -8,7 +8,12 @@ import pytest
 import sacrebleu
 
 import zoo
-from tests.finetuning.making import finetune, settings, write_table
+from tests.finetuning.making import (
+    assert_two_processes_equal_one,
+    finetune,
+    settings,
+    write_table,
+)
 from tests.tasks.causal_lm.making import MakeSource, prompts, source
 from tests.training.runs import records
 from zoo.errors import UsageError
@@ -91,3 +96,43 @@ def test_what_only_generation_reads_needs_a_metric(model: Path, tmp_path: Path) 
     table = prompts(tmp_path / "t.jsonl")
     with pytest.raises(UsageError, match="num_beams is for metrics of generated texts"):
         zoo.evaluate(model, task=TASK, eval=table, num_beams=2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["prompt", "prefix", "lora"])
+def test_a_run_with_an_adapter_has_the_metrics_of_zoo_eval(
+    method: str, model: Path, tmp_path: Path
+) -> None:
+    table = several(tmp_path / "t.jsonl")
+    tree = settings(
+        model,
+        table,
+        task=TASK,
+        data={"label": "label", "eval": [str(table)]},
+        adapter={"method": method},
+        metrics=["chrf"],
+        optimizer={"learning_rate": 0.05},
+        max_steps=4,
+        eval_steps=4,
+        save_steps=4,
+    )
+    run = finetune(tmp_path / "run", tree)
+    result = zoo.evaluate(run / "model", task=TASK, eval=table, metric=["chrf"], record=False)
+    (validation,) = records(run, "validation")
+    assert validation["metrics"]["chrf"] == pytest.approx(result.metrics["chrf"])
+
+
+@pytest.mark.long
+def test_two_processes_have_the_metrics_of_one(model: Path, tmp_path: Path) -> None:
+    table = several(tmp_path / "t.jsonl", 15)
+    tree = settings(
+        model,
+        table,
+        task=TASK,
+        data={"label": "label", "eval": [str(table)]},
+        config={"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0},
+        metrics=["chrf"],
+        max_steps=4,
+        eval_steps=2,
+    )
+    assert_two_processes_equal_one(tmp_path / "runs", tree)

@@ -135,6 +135,11 @@ class Embed(BatchTask):
         return self.pooling.model_type == "SparseEncoder"
 
     @property
+    @override
+    def ignores_padding(self) -> bool:
+        return not self.is_sparse
+
+    @property
     def expansion(self) -> QueryExpansion | None:
         """Expansion of the texts, if they are queries of a model that expands them."""
         return self.pooling.query_expansion if self.role == "query" else None

@@ -70,6 +70,11 @@ class LogitScores(TextScores):
             self.template = PairTemplate(source, score, info.special, self.checkpoint.name)
             self.ending = self.template.ending(self.tokenizer, self.prompt)
 
+    @property
+    @override
+    def ignores_padding(self) -> bool:
+        return False  # The logits of each token are many.
+
     @override
     def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
         if self.template is None:

@@ -54,6 +54,7 @@ class Session(ABC):
         tolerance: largest accepted difference from torch in float32, of the largest magnitude;
             ``None`` for the dtype's.
         min_tokens: smallest number of tokens that the backend runs, special ones included.
+        padding_cost: cost of a token of padding in ``run_attended``, relative to another token.
     """
 
     backend: str
@@ -65,6 +66,7 @@ class Session(ABC):
     stored_bytes: int = 0
     tolerance: float | None = None
     min_tokens: int = 1
+    padding_cost: float = 1.0
 
     @abstractmethod
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
@@ -78,6 +80,15 @@ class Session(ABC):
         Returns:
             float32 arrays by name (float64 where the session computes in float64).
         """
+
+    def run_attended(
+        self, inputs: "Arrays", outputs: Sequence[str] | None = None
+    ) -> "dict[str, Floats]":
+        """Run the model for a caller that ignores the outputs at padding, which are anything.
+
+        See ``run``. It is faster where padding is not computed.
+        """
+        return self.run(inputs, outputs)
 
     def hidden_states(
         self, inputs: "Arrays", layers: Sequence[int] | None = None

@@ -450,6 +450,24 @@ class BatchTask(Task):
         """Return the cost of an input in tokens per batch; by default its number of tokens."""
         return len(item.encoded.ids)
 
+    @property
+    def ignores_padding(self) -> bool:
+        """Whether padding may cost less than other tokens; see ``Session.run_attended``.
+
+        All forward passes of the task are then calls of ``output``, and what it returns is small
+        for each token, since there may be much padding.
+        """
+        return False
+
+    def plan_batches(self, costs: Sequence[int]) -> list[list[int]]:
+        """Return the indices of rows with some costs by batch."""
+        return plan_batches(
+            costs,
+            self.max_batch_tokens,
+            batch_size=self.batch_size,
+            padding_cost=self.session.padding_cost if self.ignores_padding else 1.0,
+        )
+
     def split(self, item: EncodedExample) -> list[EncodedExample]:
         """Return the rows of an input; by default its several texts, or itself."""
         if isinstance(item.encoded, EncodedTexts):
@@ -487,7 +505,7 @@ class BatchTask(Task):
         # A session that does not take one of the model's inputs has to say so.
         names = list(self.checkpoint.onnx_spec.inputs)
         rows_done = 0
-        for indices in plan_batches(costs, self.max_batch_tokens, batch_size=self.batch_size):
+        for indices in self.plan_batches(costs):
             members = [rows[k] for k in indices]
             batch = collate([row.encoded for row in members], names, self.tokenizer.pad_id)
             with self.name_model_in_errors():
@@ -501,6 +519,12 @@ class BatchTask(Task):
 
     def output(self, name: str, items: list[EncodedExample], batch: EncodedBatch) -> "Floats":
         """Return one output of the session after checking that it is finite."""
-        values: Any = self.session.run(batch.inputs, (name,))[name]
+        attention_mask = batch.inputs.get("attention_mask")
+        # Tokens of ``mask`` that are not attended to have outputs as well.
+        if attention_mask is None or (attention_mask == batch.mask).all():
+            run = self.session.run_attended
+        else:
+            run = self.session.run
+        values: Any = run(batch.inputs, (name,))[name]
         require_finite(values, batch.mask, [item.record for item in items])
         return values  # type: ignore[no-any-return]

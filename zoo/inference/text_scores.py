@@ -72,6 +72,11 @@ class TextScores(WindowedTask):
             )
 
     @property
+    @override
+    def ignores_padding(self) -> bool:
+        return True
+
+    @property
     def pair_settings(self) -> PairSettings:
         """Prompts and length of pairs, of a cross-encoder."""
         return self.checkpoint.model.pairs or PairSettings()

@@ -18,8 +18,10 @@ from zoo.nn.adapters.prompt import prompt_of
 from zoo.nn.capture import capture, layers_in_order
 from zoo.nn.devices import resolve_device, resolve_dtype
 from zoo.nn.dtypes import at_least_float32
+from zoo.nn.encoder import packs_in_one_row
 from zoo.nn.kernels.int8_linear import int8_problem, quantize_linear_maps
 from zoo.nn.kernels.onednn_linear import is_faster, use_onednn
+from zoo.nn.kernels.row_packing import packing_in_inference
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from zoo.inference.session import Arrays, Floats
 
 __all__ = ["TorchSession", "load_model"]
+
+# Of a token of padding in packed rows, relative to another token: it is copied and pooled.
+PACKED_PADDING_COST = 0.1
 
 
 class TorchSession(Session):
@@ -72,6 +77,8 @@ class TorchSession(Session):
             getattr(self.model, "optimize_for_inference", bool)()  # optional, see Decoder
             if is_faster():
                 use_onednn(self.model)
+            if packs_in_one_row(self.model) and prompt_of(self.model) is None:
+                self.padding_cost = PACKED_PADDING_COST
         self.inputs = tuple(self._spec.inputs)
         self.outputs = tuple(self._spec.outputs)
         self.layers = 1 + len(layers_in_order(self.model))
@@ -81,6 +88,15 @@ class TorchSession(Session):
         names = check_outputs(outputs, self.outputs)
         results = self._forward(inputs)
         return {name: to_numpy(results[name]) for name in names}
+
+    @override
+    def run_attended(
+        self, inputs: "Arrays", outputs: Sequence[str] | None = None
+    ) -> "dict[str, Floats]":
+        if self.padding_cost == 1.0:
+            return self.run(inputs, outputs)
+        with packing_in_inference():
+            return self.run(inputs, outputs)
 
     @override
     def hidden_states(

@@ -30,8 +30,13 @@ from zoo.nn.heads import (
     SpanMixin,
     VocabularyProjection,
 )
-from zoo.nn.kernels.packed_attention import document_mask, trains_by_document
-from zoo.nn.kernels.row_packing import PackedRows, pack_rows
+from zoo.nn.kernels.packed_attention import attends_by_document, document_mask
+from zoo.nn.kernels.row_packing import (
+    PackedRows,
+    is_padded_on_right,
+    pack_rows,
+    packs_in_inference,
+)
 from zoo.nn.layers.layer_drop import LayerDrop
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions, add_bias
@@ -159,8 +164,9 @@ class Encoder(HeadMixin):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
     ) -> Tensor:
-        """Run the backbone on a padded batch, in packed rows if ``packs_rows`` is set.
+        """Run the backbone on a padded batch, in packed rows if they are faster and asked for.
 
+        ``packs_rows`` asks for them in training, and ``packing_in_inference`` in inference.
         For the arguments, see ``encode``.
 
         Returns:
@@ -190,9 +196,15 @@ class Encoder(HeadMixin):
 
     def _pack_rows(self, attention_mask: Tensor | None) -> PackedRows | None:
         """Return the packing of a padded batch, or ``None`` if it stays as it is."""
-        if not self.packs_rows or not self.training:
+        one_row = self._reads_offsets() and attends_by_document()
+        if self.training:
+            return pack_rows(attention_mask, one_row=one_row) if self.packs_rows else None
+        if not one_row or attention_mask is None or not packs_in_inference():
             return None
-        return pack_rows(attention_mask, one_row=self._reads_offsets() and trains_by_document())
+        # Hidden states that are captured have the shape of the batch.
+        if is_capturing() or not is_padded_on_right(attention_mask):
+            return None
+        return pack_rows(attention_mask, one_row=True)
 
     def _reads_offsets(self) -> bool:
         """Return whether ``encode`` calls ``documents_mask``, which may return offsets."""
@@ -362,6 +374,20 @@ class Encoder(HeadMixin):
         """Run the head on the pooler's output if there is a pooler, else on the hidden state."""
         pooled = hidden if self.pooler is None else self.pooler(hidden)
         return super().apply_head(pooled, *head_args)
+
+
+def packs_in_one_row(model: nn.Module) -> bool:
+    """Return whether ``packing_in_inference`` packs the batches of a model.
+
+    Its attention has to be restricted by nothing but padding.
+    """
+    return (
+        isinstance(model, Encoder)
+        and type(model).encode is Encoder.encode
+        and type(model).attention_inputs is Encoder.attention_inputs
+        and model.pattern is None
+        and not model.adds_bias
+    )
 
 
 def supports_packed_rows(model: nn.Module) -> bool:

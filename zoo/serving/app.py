@@ -35,7 +35,7 @@ from zoo.serving.http import (
 from zoo.serving.metrics import CONTENT_TYPE_LATEST, Metrics
 from zoo.serving.models import ModelSettings, ModelTable
 from zoo.serving.openapi import describe, page
-from zoo.serving.protocol import ABORT
+from zoo.serving.protocol import TRANSPORT
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -166,10 +166,11 @@ class _Handler:
                 response = await self._response(request, exchange)
                 if response is not None:
                     status = response.status_code
-                    await response(scope, receive, _limited(send, service.limits.send_seconds))
+                    limited_send = _limited(send, scope[TRANSPORT], service.limits.send_seconds)
+                    await response(scope, receive, limited_send)
         except TimeoutError:  # The client does not read.
             status = CLIENT_CLOSED
-            scope[ABORT]()
+            scope[TRANSPORT].abort()
         finally:
             _set_gauges(service)
             self._record(service, exchange, status, time.monotonic() - started)
@@ -272,12 +273,15 @@ def _without_paths(message: str, service: Service) -> str:
     return message
 
 
-def _limited(send: "Send", seconds: float) -> "Send":
+def _limited(send: "Send", transport: asyncio.Transport, seconds: float) -> "Send":
     """Return ``send`` with a time in which each part of an answer has to be read."""
 
     async def limited(message: Any) -> None:
         body = message.get("body", b"")
         if len(body) <= PART_BYTES:
+            if transport.get_write_buffer_size() == 0:  # Sending does not wait.
+                await send(message)
+                return
             async with asyncio.timeout(seconds):
                 await send(message)
             return

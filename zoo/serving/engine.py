@@ -1,8 +1,9 @@
 """The engine: one thread that runs the texts of all requests, in batches.
 
-While a batch is computed, other requests arrive; the next batch is formed from all that wait, so
-that no timer is needed. A batch has texts of one task, chosen in turn from all clients, up to a
-number of tokens; a long request is therefore split, and a short one waits for one batch at most.
+While a batch is computed, other requests arrive; the next batch is formed from all that wait and
+all that the event loop is reading, so that no timer is needed. A batch has texts of one task,
+chosen in turn from all clients, up to a number of tokens; a long request is therefore split, and a
+short one waits for about one batch.
 """
 
 import asyncio
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from zoo.errors import UsageError, ZooError
 from zoo.inference.generation.task import GenerationTask
-from zoo.inference.processing.batching import plan_batches
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import BatchTask
 from zoo.serving.errors import TooLarge, Unavailable
@@ -33,6 +33,11 @@ Value = TypeVar("Value")
 
 ACTIVE_STREAMS = 8  # Streams that generate text at the same time; the others wait.
 PIECES_AHEAD = 64  # Largest number of pieces that a client has not read.
+# Clients send their next requests after an answer, at about the same time. If few texts wait, the
+# engine lets the event loop read what has arrived, as long as it brings more requests.
+ENOUGH_TEXTS = 64
+LOOP_TURNS = 4  # from bytes that have arrived to a job: they are read, and two tasks begin
+MAX_WAITS = 8  # for the event loop, before a batch
 SIMPLE_TEXT = TextExample("a", location="a simple text")
 
 
@@ -98,6 +103,10 @@ class _Wake:
     """Makes the thread look at its streams again."""
 
 
+class _Mark:
+    """Shows that the event loop has read what had arrived."""
+
+
 @dataclass
 class _Finished:
     """What a turn of the engine has finished, for the event loop."""
@@ -115,7 +124,7 @@ class Engine:
 
     def __init__(self, max_batch_tokens: int) -> None:
         self.max_batch_tokens = max_batch_tokens
-        self._arrivals: queue.SimpleQueue[Job | Call | Stream | _Wake | None] = queue.SimpleQueue()
+        self._arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self._queue = FairQueue()
         self._calls: deque[Call] = deque()
         self._streams: deque[Stream] = deque()
@@ -233,20 +242,36 @@ class Engine:
         """Take what has arrived; wait if there is nothing else to do."""
         has_work = bool(self._queue or self._calls)
         has_work = has_work or any(_can_step(stream) for stream in self._streams)
-        while True:
-            try:
-                arrival = self._arrivals.get(block=not has_work)
-            except queue.Empty:
+        if not has_work:
+            self._add(self._arrivals.get())
+        while not self._arrivals.empty():
+            self._add(self._arrivals.get())
+        for _ in range(MAX_WAITS):
+            texts = self._queue.waiting_texts
+            if not 0 < texts < ENOUGH_TEXTS:
                 return
-            has_work = True
-            if arrival is None:
-                self._is_closing = True
-            elif isinstance(arrival, Job):
-                self._queue.add(arrival)
-            elif isinstance(arrival, Stream):
-                self._streams.append(arrival)
-            elif isinstance(arrival, Call):
-                self._calls.append(arrival)
+            self._call_soon(self._mark_after, LOOP_TURNS)
+            while not isinstance(arrival := self._arrivals.get(), _Mark):
+                self._add(arrival)
+            if self._queue.waiting_texts == texts:
+                return
+
+    def _add(self, arrival: "Arrival") -> None:
+        if arrival is None:
+            self._is_closing = True
+        elif isinstance(arrival, Job):
+            self._queue.add(arrival)
+        elif isinstance(arrival, Stream):
+            self._streams.append(arrival)
+        elif isinstance(arrival, Call):
+            self._calls.append(arrival)
+
+    def _mark_after(self, turns: int) -> None:
+        """Send a mark after some turns of the event loop, which calls this."""
+        if turns == 0:
+            self._arrivals.put(_Mark())
+        else:
+            asyncio.get_running_loop().call_soon(self._mark_after, turns - 1)
 
     def _run_calls(self, finished: _Finished) -> None:
         while self._calls:
@@ -411,6 +436,9 @@ class Engine:
             self._loop.call_soon_threadsafe(function, *arguments)
 
 
+Arrival = Job | Call | Stream | _Wake | _Mark | None
+
+
 def _portions(turns: Sequence["deque[Job]"]) -> "list[tuple[Job, list[TextExample]]]":
     """Return the next texts of jobs that have none that are tokenized, and remove them there.
 
@@ -487,8 +515,7 @@ def _group_by_length(
     if not isinstance(task, BatchTask):
         return [list(batch)]
     costs = [_cost(task, item) for _, item in batch]
-    plan = plan_batches(costs, task.max_batch_tokens, batch_size=task.batch_size)
-    return [[batch[index] for index in indices] for indices in plan]
+    return [[batch[index] for index in indices] for indices in task.plan_batches(costs)]
 
 
 def _cost(task: "Task", item: "EncodedExample") -> int:

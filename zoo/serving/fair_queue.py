@@ -86,6 +86,16 @@ class FairQueue:
     def __bool__(self) -> bool:
         return bool(self._clients)
 
+    @property
+    def waiting_texts(self) -> int:
+        """Number of texts that wait."""
+        texts = 0
+        for jobs in self._clients.values():
+            for job in jobs:
+                if job.is_live:
+                    texts += len(job.untokenized) + len(job.tokenized)
+        return texts
+
     def add(self, job: Job) -> None:
         """Add a job at the end of its client's jobs."""
         self._clients.setdefault(job.client, deque()).append(job)

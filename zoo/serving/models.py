@@ -152,6 +152,7 @@ def load_models(
     for item in settings:
         adapters = () if item.adapter is None else (item.adapter,)
         model = load(item.ref, adapter=adapters, **options)
+        _ = model.tokenizer  # It is loaded when it is read, which takes time.
         models.append(ServedModel(item.name, model, max_seq_len))
     return ModelTable(models)
 

@@ -13,7 +13,7 @@ HEADERS_TOO_LARGE = b"431 Request Header Fields Too Large"
 FREE_DESCRIPTORS = 64  # that connections leave to files
 MAX_CONNECTIONS = 8192  # Each may hold 64 KiB that its client does not read.
 UNREAD_SECONDS = 60.0  # in which a client has to read the end of an answer
-ABORT = "zoo.abort"  # Key of the scope: a function that ends the connection at once.
+TRANSPORT = "zoo.transport"  # Key of the scope for the transport of the connection.
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -63,7 +63,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unparsed_bytes = 0
         self._reads_headers = True
         scope: Any = self.scope
-        scope[ABORT] = self.transport.abort
+        scope[TRANSPORT] = self.transport
         self._start_timer()
 
     @override

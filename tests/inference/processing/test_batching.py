@@ -43,6 +43,23 @@ def test_no_other_cut_of_the_sorted_texts_is_cheaper(
     assert cost(plan_batches(lengths, budget, call), lengths, call) == min(candidates)
 
 
+@given(LENGTHS, st.integers(1, 100), st.sampled_from([0.0, 0.1, 0.5]))
+def test_cheap_padding_makes_large_batches(
+    lengths: list[int], budget: int, padding_cost: float
+) -> None:
+    batches = plan_batches(lengths, budget, padding_cost=padding_cost)
+    assert sorted(itertools.chain(*batches)) == list(range(len(lengths)))
+    for batch in batches:
+        sizes = [max(1, lengths[k]) for k in batch]
+        padding = max(sizes) * len(sizes) - sum(sizes)
+        assert len(batch) == 1 or sum(sizes) + padding_cost * padding <= budget + 1e-9
+    assert len(batches) <= len(plan_batches(lengths, budget))
+
+
+def test_texts_of_any_length_share_a_batch_where_padding_is_free() -> None:
+    assert plan_batches([5, 200, 5, 60], 1024, 32, padding_cost=0.0) == [[1, 3, 0, 2]]
+
+
 def test_texts_of_equal_length_share_a_batch_and_an_odd_one_does_not_widen_it() -> None:
     assert plan_batches([5, 200, 5, 5], 1024, 32) == [[1], [0, 2, 3]]
 

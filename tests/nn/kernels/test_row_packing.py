@@ -13,9 +13,14 @@ from zoo.adapted_models.registry import ADAPTERS, parse_adapter
 from zoo.adapted_models.targets import AdaptableModel
 from zoo.families.onnx import OnnxSpec
 from zoo.families.random_inputs import random_inputs
-from zoo.nn.encoder import supports_packed_rows
+from zoo.nn.capture import capture
+from zoo.nn.encoder import packs_in_one_row, supports_packed_rows
 from zoo.nn.kernels import packed_attention
-from zoo.nn.kernels.row_packing import PackedRows, first_fit_decreasing
+from zoo.nn.kernels.row_packing import (
+    PackedRows,
+    first_fit_decreasing,
+    packing_in_inference,
+)
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.plugins import get_family
@@ -135,6 +140,40 @@ def test_adapted_models_compute_the_texts_of_one_row(
     assert kinds == [False] * (len(kinds) // 2) + [True] * (len(kinds) // 2)
     for padded, packed in zip(*results, strict=True):
         torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.by_default("bert-none", "bert-question-answering", "roberta-none", "albert-none")
+@pytest.mark.parametrize(("family", "head"), list(backbones_and_heads()))
+def test_inference_packs_rows_where_it_is_asked_for(family: str, head: str) -> None:
+    """In float64, of the tiny size; batches of models with other attention stay as they are."""
+    plugin = get_family(family)
+    config = plugin.sizes()["tiny"]
+    spec: OnnxSpec = plugin.onnx(config, head)
+    inputs = random_inputs(spec, config, LENGTHS)
+    torch.manual_seed(0)
+    model: Any = plugin.model(config, head).double().eval()
+    lengths: list[int] = []
+    model.embeddings.register_forward_hook(lambda *args: lengths.append(args[1][0].shape[0]))
+    left_padded = {name: tensor.flip(1) for name, tensor in inputs.items()}
+    with torch.inference_mode():
+        padded = model(**inputs)
+        with packing_in_inference():
+            packed = model(**inputs)
+            model(**left_padded)
+            with capture(model, hidden=(0,)):
+                model(**inputs)
+    with torch.no_grad(), packing_in_inference():
+        model(**inputs)
+    batch = len(LENGTHS)
+    assert lengths == [batch, 1 if packs_in_one_row(model) else batch, batch, batch, batch]
+    mask = inputs["attention_mask"]
+    for name, axes in spec.outputs.items():
+        torch.testing.assert_close(
+            tokens_alone(packed[name], axes, mask),
+            tokens_alone(padded[name], axes, mask),
+            rtol=1e-9,
+            atol=1e-9,
+        )
 
 
 @pytest.mark.parametrize("family", ["t5", "elmo"])

@@ -28,6 +28,7 @@ def plan_batches(
     budget: int = MAX_BATCH_TOKENS,
     call_cost: int = CALL_COST,
     batch_size: int | None = None,
+    padding_cost: float = 1.0,
 ) -> list[list[int]]:
     """Group texts into batches of the lowest total cost, of at most ``budget`` padded tokens.
 
@@ -36,16 +37,21 @@ def plan_batches(
     partition of lowest cost.
 
     A longer text is a batch of its own. ``batch_size`` is the largest number of texts of a batch.
+    ``padding_cost`` is the cost of a token of padding, which also counts in the budget.
     """
     order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
-    best = [0] + [-1] * len(order)  # best[k]: lowest cost of the first k texts
+    best = [0.0] + [-1.0] * len(order)  # best[k]: lowest cost of the first k texts
     cut = [0] * (len(order) + 1)  # cut[k]: start of the batch that ends at k
     for begin, index in enumerate(order):
         width = max(lengths[index], 1)
-        cost = best[begin] + call_cost
-        most = min(max(budget // width, 1), batch_size or len(order))
-        for end in range(begin + 1, min(begin + most, len(order)) + 1):
-            cost += width
+        size = 0.0
+        last = min(begin + (batch_size or len(order)), len(order))
+        for end in range(begin + 1, last + 1):
+            length = max(lengths[order[end - 1]], 1)
+            size += length + padding_cost * (width - length)
+            if size > budget and end > begin + 1:
+                break
+            cost = best[begin] + call_cost + size
             if best[end] < 0 or cost < best[end]:
                 best[end] = cost
                 cut[end] = begin

@@ -48,16 +48,19 @@ def supports_offsets(x: Tensor, document_ids: Tensor) -> bool:
     # x: (rows, tokens, hidden); document_ids: (rows, tokens), int64, see ``DocumentOffsets.of``
     if x.is_cuda:
         return bool(kernel_is_usable(x.dtype, x.device))
-    if x.device.type != "cpu" or not trains_by_document():
+    if x.device.type != "cpu" or not attends_by_document():
         return False
+    if torch.is_inference_mode_enabled():
+        return True  # With a mask, NaN in a document would be NaN in all.
     lengths = document_offsets(document_ids).diff().long()
     pairs = document_ids.numel() * document_ids.shape[1] - int(lengths.square().sum())
     return pairs > PAIRS_OF_A_CALL * len(lengths)
 
 
-def trains_by_document() -> bool:
-    """Return whether attention in training on a CPU supports offsets here."""
-    return torch.is_grad_enabled() and not torch.compiler.is_compiling() and not needs_masks()
+def attends_by_document() -> bool:
+    """Return whether attention on a CPU supports offsets here: in training and in inference."""
+    computes = torch.is_grad_enabled() or torch.is_inference_mode_enabled()
+    return computes and not torch.compiler.is_compiling() and not needs_masks()
 
 
 def needs_masks() -> bool:

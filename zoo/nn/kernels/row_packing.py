@@ -1,10 +1,30 @@
 """Packing of the rows of a padded batch, so that a model computes little padding."""
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+_packs_in_inference = ContextVar("_packs_in_inference", default=False)
+
+
+@contextlib.contextmanager
+def packing_in_inference() -> Iterator[None]:
+    """Pack the rows of padded batches in inference, too; outputs at padding are then anything."""
+    token = _packs_in_inference.set(True)
+    try:
+        yield
+    finally:
+        _packs_in_inference.reset(token)
+
+
+def packs_in_inference() -> bool:
+    """Return whether the rows of padded batches are packed in inference."""
+    return _packs_in_inference.get()
 
 
 class PackedRows(NamedTuple):
@@ -74,6 +94,11 @@ def pack_rows(attention_mask: Tensor | None, *, one_row: bool) -> PackedRows | N
     if attention_mask is None or attention_mask.device.type != "cpu":
         return None
     return PackedRows.of(attention_mask, one_row=one_row)
+
+
+def is_padded_on_right(attention_mask: Tensor) -> bool:
+    """Return whether each row of a mask, (batch, tokens), is ones and then zeros."""
+    return not bool((attention_mask[:, 1:] > attention_mask[:, :-1]).any())
 
 
 def first_fit_decreasing(lengths: list[int], capacity: int) -> list[list[int]]:

@@ -140,7 +140,7 @@ def prepare(hub: Path, scratch: Path, sides: Sequence[str]) -> dict[str, Source]
         zoo("export", model, "-o", scratch / "onnx" / NAME)
         sources[ONNX] = Source(scratch / "onnx" / NAME, "onnx")
     if INT8 in sides:
-        zoo("export", model, "--int8", "-o", scratch / "int8" / NAME)
+        zoo("export", model, "--only", "int8", "-o", scratch / "int8" / NAME)
         sources[INT8] = Source(scratch / "int8" / NAME, "onnx")
     return sources
 

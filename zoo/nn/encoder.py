@@ -40,7 +40,7 @@ from zoo.nn.kernels.row_packing import (
 from zoo.nn.layers.layer_drop import LayerDrop
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions, add_bias
-from zoo.nn.transformer import select_tokens
+from zoo.nn.transformer import Embeddings, select_tokens
 from zoo.overrides import override
 
 
@@ -112,7 +112,7 @@ class Encoder(HeadMixin):
         layerdrop: float = 0.0,
     ) -> None:
         super().__init__()
-        self.embeddings = embeddings
+        self.embeddings: Any = embeddings
         self.layers = nn.ModuleList(layers)
         self.final_norm = final_norm
         self.pooler = pooler
@@ -172,7 +172,7 @@ class Encoder(HeadMixin):
         Returns:
             the last hidden state, (batch, tokens, hidden); at padding, anything.
         """
-        rows = self._pack_rows(attention_mask)
+        rows = self._pack_rows(input_ids, attention_mask)
         if rows is None:
             return self.encode(input_ids, attention_mask, token_type_ids)
         return rows.unpack(self.encode(**rows.inputs(input_ids, token_type_ids)))
@@ -187,14 +187,14 @@ class Encoder(HeadMixin):
 
         For the arguments, see ``encode``.
         """
-        rows = self._pack_rows(attention_mask)
+        rows = self._pack_rows(input_ids, attention_mask)
         if rows is not None:
             return self.encode_at(rows.target[:, 0], **rows.inputs(input_ids, token_type_ids))
         batch, tokens = input_ids.shape
         positions = torch.arange(batch, device=input_ids.device) * tokens
         return self.encode_at(positions, input_ids, attention_mask, token_type_ids)
 
-    def _pack_rows(self, attention_mask: Tensor | None) -> PackedRows | None:
+    def _pack_rows(self, input_ids: Tensor, attention_mask: Tensor | None) -> PackedRows | None:
         """Return the packing of a padded batch, or ``None`` if it stays as it is."""
         one_row = self._reads_offsets() and attends_by_document()
         if self.training:
@@ -203,6 +203,8 @@ class Encoder(HeadMixin):
             return None
         # Hidden states that are captured have the shape of the batch.
         if is_capturing() or not is_padded_on_right(attention_mask):
+            return None
+        if not self.embeddings.has_packed_positions(input_ids, attention_mask):
             return None
         return pack_rows(attention_mask, one_row=True)
 
@@ -385,6 +387,7 @@ def packs_in_one_row(model: nn.Module) -> bool:
         isinstance(model, Encoder)
         and type(model).encode is Encoder.encode
         and type(model).attention_inputs is Encoder.attention_inputs
+        and isinstance(model.embeddings, Embeddings)
         and model.pattern is None
         and not model.adds_bias
     )

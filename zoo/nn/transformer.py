@@ -165,6 +165,15 @@ class Embeddings(nn.Module):
         start = self.position_offset
         return table[start : start + input_ids.shape[1]]  # A view, without a lookup.
 
+    def has_packed_positions(self, input_ids: Tensor, attention_mask: Tensor) -> bool:
+        """Return whether tokens have the same positions in packed rows as by default.
+
+        Args:
+            input_ids: (batch, tokens), int64.
+            attention_mask: (batch, tokens), int64, padded on the right.
+        """
+        return type(self).default_positions is Embeddings.default_positions
+
     def embed_positions(self, position_ids: Tensor) -> Tensor:
         """Return the embeddings of positions, (batch, tokens), that count from 0."""
         return self.positions(position_ids + self.position_offset)  # type: ignore[no-any-return]
@@ -188,6 +197,11 @@ class CountedEmbeddings(Embeddings):
         real = (input_ids != self.padding).long()
         numbers = (real.cumsum(1) + self.position_offset) * real
         return self.positions(numbers + self.padding)  # type: ignore[no-any-return]
+
+    @override
+    def has_packed_positions(self, input_ids: Tensor, attention_mask: Tensor) -> bool:
+        # The text may have padding tokens, such as those that expand a query.
+        return not bool(((input_ids == self.padding) & (attention_mask != 0)).any())
 
     @override
     def embed_positions(self, position_ids: Tensor) -> Tensor:

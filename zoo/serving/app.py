@@ -193,12 +193,26 @@ class _Handler:
             return Response(answer, media_type="application/json")
         if isinstance(answer, AsyncIterator):
             events = _with_errors(answer, self.endpoint.interface)
+            if request.scope["http_version"] == "1.0":  # It has no chunks.
+                return await self._collected(request, events)
             headers = {"Cache-Control": "no-cache"}
-            if request.scope["http_version"] == "1.0":
-                # It has no chunks: the end of the connection is the end of the stream.
-                headers |= {"Connection": "close", "Transfer-Encoding": "identity"}
             return StreamingResponse(events, headers=headers, media_type="text/event-stream")
         return Response(msgspec.json.encode(answer), media_type="application/json")
+
+    async def _collected(self, request: Request, events: AsyncIterator[bytes]) -> Response | None:
+        """Return all events in one response; ``None`` if the client has left."""
+
+        async def join() -> bytes:
+            content = bytearray()
+            async for event in events:
+                content += event
+            return bytes(content)
+
+        try:
+            content = await _unless_disconnected(request, join())
+        except _Disconnected:
+            return None
+        return Response(content, media_type="text/event-stream")
 
     async def _body(self, request: Request, exchange: Exchange) -> Any:
         if self.endpoint.request is None:

@@ -13,6 +13,7 @@ from zoo.tasks import make_task
 
 if TYPE_CHECKING:
     from zoo.inference.task import Task
+    from zoo.tokenizers.info import Side
 
 LOG = logging.getLogger("zoo.serving")
 KEPT_TASKS = 64  # of a model: a task for each combination of options of requests
@@ -58,11 +59,14 @@ class ServedModel:
         """The checkpoint of the model."""
         return self.model.checkpoint
 
-    def task(self, task: "str | type[Task]", **options: Any) -> "Task":
+    def task(
+        self, task: "str | type[Task]", *, truncation_side: "Side | None" = None, **options: Any
+    ) -> "Task":
         """Return a task with options; the same object for the same options, as batches need.
 
         Args:
             task: name, verb or synonym of a task of ``zoo run``, or a class.
+            truncation_side: side on which texts are cut; ``None`` for the model's.
             **options: arguments of the class.
 
         Raises:
@@ -70,17 +74,21 @@ class ServedModel:
         """
         if self.max_seq_len is not None:
             options.setdefault("max_tokens", self.max_seq_len)
-        key = (task, *_hashable(options))
+        key = (task, truncation_side, *_hashable(options))
         if key not in self._tasks:
-            self._tasks[key] = self._make_task(task, options)
+            self._tasks[key] = self._make_task(task, truncation_side, options)
             if len(self._tasks) > KEPT_TASKS:
                 self._tasks.popitem(last=False)
         self._tasks.move_to_end(key)
         return self._tasks[key]
 
-    def _make_task(self, task: "str | type[Task]", options: Mapping[str, Any]) -> "Task":
+    def _make_task(
+        self, task: "str | type[Task]", truncation_side: "Side | None", options: Mapping[str, Any]
+    ) -> "Task":
         session = self.model.session
         tokenizer = self.model.tokenizer
+        if truncation_side is not None:
+            tokenizer = tokenizer.with_truncation_side(truncation_side)
         if isinstance(task, str):
             return make_task(task, self.checkpoint, session, tokenizer=tokenizer, **options)
         return task(self.checkpoint, session, tokenizer, **options)

@@ -1,7 +1,7 @@
 """Scores of a query and texts, as ``zoo run rerank`` computes them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
 from zoo.inference.embed import Embed
@@ -16,6 +16,7 @@ from zoo.tasks.retrieval.pair_scores import PairScores
 if TYPE_CHECKING:
     from zoo.serving.exchange import Exchange
     from zoo.serving.models import ServedModel
+    from zoo.tokenizers.info import Side
 
 # The task that scores pairs -> the one that has their logits.
 LOGITS: dict[type[TextScores], type[TextScores]] = {TextScores: PairScores, LogitScores: PairLogits}
@@ -30,6 +31,7 @@ async def score_texts(
     truncate: bool | None,
     raw_scores: bool = False,
     max_tokens: int | None = None,
+    truncation_side: "Side | None" = None,
 ) -> list[float]:
     """Return the score of each text for a query.
 
@@ -44,11 +46,13 @@ async def score_texts(
         truncate: whether texts that are too long are cut.
         raw_scores: return logits of a cross-encoder, before its activation.
         max_tokens: length that pairs, or texts, are cut at, below the model's own limit.
+        truncation_side: side on which they are cut; ``None`` for the model's.
 
     Raises:
         InvalidRequest: the model scores no pairs.
     """
-    options = {} if max_tokens is None else {"max_tokens": max_tokens}
+    options: dict[str, Any] = {} if max_tokens is None else {"max_tokens": max_tokens}
+    options["truncation_side"] = truncation_side
     try:
         Rerank.require_head(model.checkpoint)
         scorer_class = pair_scorer_class(model.checkpoint)
@@ -62,7 +66,10 @@ async def score_texts(
         results = await exchange.run(model, task, pairs, truncate=truncate)
         return [result.added["score"] for result in results]
     (query_result,) = await exchange.run(
-        model, model.task(Embed, role="query"), exchange.records([query]), truncate=truncate
+        model,
+        model.task(Embed, role="query", truncation_side=truncation_side),
+        exchange.records([query]),
+        truncate=truncate,
     )
     results = await exchange.run(
         model,

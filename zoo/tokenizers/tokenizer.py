@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from zoo.errors import UsageError
 from zoo.io.page_text import html_text
 from zoo.io.untrusted import rust_parsing
-from zoo.tokenizers.info import TokenizerInfo
+from zoo.tokenizers.info import Side, TokenizerInfo
 from zoo.tokenizers.languages import Language, in_language, language_of, languages_of
 from zoo.tokenizers.targets import read_target_tokenizer
 from zoo.tokenizers.tokenizer_json import definition_of
@@ -264,6 +264,10 @@ class TextTokenizer:
             UsageError: the tokenizer has no languages, or not this one.
         """
         return TextTokenizer(*in_language(self._tokenizer, self.info, token), self.name)
+
+    def with_truncation_side(self, side: Side) -> "TextTokenizer":
+        """Return the tokenizer that cuts texts on a side."""
+        return TextTokenizer(self._tokenizer, replace(self.info, truncation_side=side), self.name)
 
     def token(self, number: int) -> str:
         """Return the token of an id.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from zoo.serving.models import ServedModel
+    from zoo.tokenizers.info import Side
 
 # Names of the kinds of errors there, by status; those of other statuses are "Validation".
 ERROR_TYPES = {
@@ -56,7 +57,7 @@ class TextsRequest(Record):
         inputs: a text, or several.
         model: name of the model; by default the first.
         truncate: whether texts that are too long are cut.
-        truncation_direction: the side at which they are cut; only the model's own.
+        truncation_direction: the side on which they are cut; by default the model's.
         prompt_name: name of a prompt of the model that precedes each text.
     """
 
@@ -82,9 +83,9 @@ class EmbedRequest(TextsRequest):
 async def embed(exchange: Exchange, request: EmbedRequest) -> list[list[float]]:
     """Answer ``/embed``."""
     model = exchange.model(request.model)
-    require_direction(model, request.truncation_direction)
     task = vector_task(
         model,
+        truncation_side=side_of(request.truncation_direction),
         dim=request.dimensions,
         prompt_name=request.prompt_name,
         normalize=bool(request.normalize),
@@ -102,14 +103,14 @@ async def embed_all(exchange: Exchange, request: TextsRequest) -> bytes:
     A model of late interaction gives the vectors that it compares, others their last hidden states.
     """
     model = exchange.model(request.model)
-    require_direction(model, request.truncation_direction)
+    side = side_of(request.truncation_direction)
     pooling = model.checkpoint.model.pooling or Pooling()
     is_multi_vector = pooling.model_type == "MultiVectorEncoder"
     if is_multi_vector:
-        task = model.task(Embed, prompt_name=request.prompt_name)
+        task = model.task(Embed, truncation_side=side, prompt_name=request.prompt_name)
     else:
         require_option(request.prompt_name is None, "prompts are for embeddings", "prompt_name")
-        task = model.task(ExtractFeatures)
+        task = model.task(ExtractFeatures, truncation_side=side)
     records = exchange.records(as_texts(request.inputs, "inputs"))
     results = await exchange.run(model, task, records, truncate=request.truncate)
     arrays = []
@@ -135,8 +136,8 @@ class SparseValue(msgspec.Struct):
 async def embed_sparse(exchange: Exchange, request: TextsRequest) -> list[list[SparseValue]]:
     """Answer ``/embed_sparse``: the weights of a sparse encoder, without zeros."""
     model = exchange.model(request.model)
-    require_direction(model, request.truncation_direction)
-    task = model.task(Embed, prompt_name=request.prompt_name)
+    side = side_of(request.truncation_direction)
+    task = model.task(Embed, truncation_side=side, prompt_name=request.prompt_name)
     assert isinstance(task, Embed), "the task is of the class that was asked for"
     if not task.is_sparse:
         raise InvalidRequest(f"{model.name} is not a sparse encoder; use /embed", parameter="model")
@@ -162,7 +163,7 @@ class RerankRequest(Record):
         raw_scores: return logits, before the model's activation.
         return_text: repeat the texts.
         truncate: whether pairs that are too long are cut.
-        truncation_direction: the side at which they are cut; only the model's own.
+        truncation_direction: the side on which they are cut; by default the model's.
     """
 
     query: str
@@ -185,7 +186,6 @@ class RankedText(msgspec.Struct, omit_defaults=True):
 async def rerank(exchange: Exchange, request: RerankRequest) -> list[RankedText]:
     """Answer ``/rerank``."""
     model = exchange.model(request.model)
-    require_direction(model, request.truncation_direction)
     scores = await score_texts(
         exchange,
         model,
@@ -193,6 +193,7 @@ async def rerank(exchange: Exchange, request: RerankRequest) -> list[RankedText]
         request.texts,
         truncate=request.truncate,
         raw_scores=bool(request.raw_scores),
+        truncation_side=side_of(request.truncation_direction),
     )
     answer = []
     for index in rank(scores):
@@ -221,7 +222,7 @@ class PredictRequest(Record):
         model: name of the model; by default the first.
         raw_scores: return logits in place of probabilities.
         truncate: whether texts that are too long are cut.
-        truncation_direction: the side at which they are cut; only the model's own.
+        truncation_direction: the side on which they are cut; by default the model's.
         parameters: further settings.
     """
 
@@ -256,7 +257,6 @@ async def predict(
 ) -> list[Prediction] | list[list[Prediction]]:
     """Answer ``/predict``. The most probable label is the first."""
     model = exchange.model(request.model)
-    require_direction(model, request.truncation_direction)
     is_single, texts = _predict_inputs(request.inputs)
     parameters = request.parameters or PredictParameters()
     top_k = parameters.top_k
@@ -264,7 +264,10 @@ async def predict(
     raw_scores = request.raw_scores or parameters.function_to_apply == "none"
     try:
         TextScores.require_head(model.checkpoint)
-        task = model.task(TextLogits if raw_scores else TextScores)
+        task = model.task(
+            TextLogits if raw_scores else TextScores,
+            truncation_side=side_of(request.truncation_direction),
+        )
     except UsageError as error:
         raise InvalidRequest(str(error), parameter="model") from error
     records = exchange.records(texts)
@@ -423,20 +426,11 @@ def _pooling_name(pooling: Pooling) -> str:
     return "+".join(modes) or "none"
 
 
-def require_direction(model: "ServedModel", direction: str | None) -> None:
-    """Check the side at which texts are cut.
-
-    Raises:
-        InvalidRequest: it is not the model's.
-    """
+def side_of(direction: Direction | None) -> "Side | None":
+    """Return the side on which texts are cut; ``None`` for the model's."""
     if direction is None:
-        return
-    side = model.model.tokenizer.info.truncation_side or "right"
-    require_option(
-        direction.lower() == side,
-        f"{model.name} cuts texts on the {side}",
-        "truncation_direction",
-    )
+        return None
+    return "left" if direction.lower() == "left" else "right"
 
 
 async def default_endpoint(exchange: Exchange, request: dict[str, Any]) -> Any:

@@ -1,10 +1,11 @@
 """Servers of embeddings under many clients, compared with a plain batch and with other servers.
 
-    python -m benchmarks.serve [--infinity PROGRAM] [--clients 1 8 32 128] [--texts 1 32]
+    python -m benchmarks.serve [--infinity PROGRAM] [--quick] [--clients 1 8 32 128] [--texts 1 32]
 
 Each of a number of clients sends requests of one text or of several to ``/v1/embeddings``, the next
 one after an answer. CPU time is the user and system time of the server and its workers, per
-text; a plain batch is one call of ``model.embed`` with the same texts in the same backend.
+text; a plain batch is one call of ``model.embed`` with the same texts in the same backend, before
+each measurement.
 PROGRAM is ``infinity_emb`` of an environment of its own, since it needs older libraries:
 
     python -m venv ENV
@@ -13,9 +14,14 @@ PROGRAM is ``infinity_emb`` of an environment of its own, since it needs older l
 The other peer is sentence-transformers behind Starlette. First, all servers must return the same
 embeddings to 1e-5, and int8 those of a plain batch in int8. The servers are measured alternately,
 in a different order in each round.
+
+``--quick`` measures three loads with fewer texts, in about six minutes on two cores; all loads take
+half an hour. ``--record`` writes the figures of 32 clients with one text each to the file
+benchmarks/results.json, from which ``python -m tools.benchmark_results`` draws.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -33,7 +39,7 @@ from benchmarks.embed import packaged_model, sentences
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from zoo.api import Backend
+    from zoo.api import Backend, Model
 
     Vectors = NDArray[Any]
 
@@ -46,6 +52,9 @@ INT8 = "zoo, ONNX int8"
 INFINITY = "infinity-emb"
 STARLETTE = "sentence-transformers, Starlette"
 ALL_SIDES = (TORCH, ONNX, INT8, INFINITY, STARLETTE)
+QUICK_COUNT = 256
+RESULTS = Path(__file__).with_name("results.json")
+SCRIPT = "`python -m benchmarks.serve`"
 HEADER = (
     "server",
     "CPU ms/text",
@@ -80,40 +89,69 @@ class Case(NamedTuple):
     clients: int
     size: int
 
+    def __str__(self) -> str:
+        clients = "1 client" if self.clients == 1 else f"{self.clients} clients"
+        size = "1 text" if self.size == 1 else f"{self.size} texts"
+        return f"{clients}, {size} a request"
+
+
+class Measurement(NamedTuple):
+    """The figures of a load.
+
+    Attributes:
+        timings: of each server.
+        plain: CPU seconds per text of plain batches, by server and round.
+    """
+
+    timings: dict[str, LoadTiming]
+    plain: dict[str, list[float]]
+
+    def of_plain(self, name: str) -> float:
+        """Return the CPU time of a server, relative to a plain batch."""
+        return self.timings[name].cpu_per_text / statistics.median(self.plain[name])
+
+
+USUAL = Case(32, 1)
+QUICK_CASES = (Case(1, 1), USUAL, Case(32, 32))
+
 
 def main() -> None:
     options = parse_options()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     os.environ["RAYON_NUM_THREADS"] = str(options.threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    import zoo
     from zoo.data.cache import SAMPLE
 
     texts = sentences(options.corpus or SAMPLE, COUNT)
+    measurements: dict[Case, Measurement] = {}
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["ZOO_HOME"] = str(Path(scratch, "home"))
         hub = (options.model or packaged_model()).resolve()
         sources = prepare(hub, Path(scratch), options.sides or ALL_SIDES)
-        expected, plain = measure_plain(sources, texts, options)
+        models: dict[str, Model] = {}
+        for name, source in sources.items():
+            models[name] = zoo.load(source.path, backend=source.backend, threads=options.threads)
+        expected = {name: model.embed(texts) for name, model in models.items()}
         servers = start(sources, hub, options)
         try:
             for server in servers.values():
                 server.wait(request(texts[:1]))
             worst = check_answers(servers, texts, expected)
-            tables = [
-                measure(servers, Case(clients, size), texts, plain, options)
-                for clients in options.clients
-                for size in options.texts
-            ]
+            for case in options.cases:
+                measurements[case] = measure(servers, models, case, texts, options)
             memory = {name: server.memory_mb() for name, server in servers.items()}
         finally:
             for server in servers.values():
                 server.stop()
     print(f"{machine(options.threads)}. {versions('torch', 'onnxruntime', 'uvicorn')}.")
-    print(f"Largest difference of float32 embeddings: {worst:.1e}. A plain batch, CPU ms/text:")
-    print(", ".join(f"{name} {1e3 * seconds:.2f}" for name, seconds in plain.items()) + ".")
-    print("\n".join(tables))
+    print(f"Largest difference of float32 embeddings: {worst:.1e}.")
+    for case, measurement in measurements.items():
+        print(f"\n{case}:\n\n{case_table(measurement)}")
     rows = [[name, f"{size:.0f}"] for name, size in memory.items()]
     print("\n" + table(["server", "memory MB (PSS)"], rows))
+    if options.record:
+        record(measurements[USUAL], memory)
 
 
 def parse_options() -> argparse.Namespace:
@@ -121,14 +159,24 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, help="folder of .txt files")
     parser.add_argument("--model", type=Path, help="sentence encoder in the Hub's layout")
     parser.add_argument("--infinity", type=Path, help="infinity_emb of another environment")
+    parser.add_argument("--quick", action="store_true", help="three loads, with fewer texts")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--texts", type=int, nargs="+", default=[1, 32], help="per request")
     parser.add_argument("--sides", nargs="+", help="names of the servers, by default all")
     parser.add_argument("--workers", type=int, default=1, help="workers of zoo serve")
-    parser.add_argument("--count", type=int, default=COUNT, help="texts a round, at least")
+    parser.add_argument("--count", type=int, help="texts a round, at least")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    return parser.parse_args()
+    parser.add_argument("--record", action="store_true", help="write benchmarks/results.json")
+    options = parser.parse_args()
+    options.cases = list(QUICK_CASES)
+    if not options.quick:
+        options.cases = [Case(*pair) for pair in itertools.product(options.clients, options.texts)]
+    if options.count is None:
+        options.count = QUICK_COUNT if options.quick else COUNT
+    if options.record and (options.infinity is None or USUAL not in options.cases):
+        parser.error(f"--record needs --infinity and {USUAL}")
+    return options
 
 
 def prepare(hub: Path, scratch: Path, sides: Sequence[str]) -> dict[str, Source]:
@@ -143,26 +191,6 @@ def prepare(hub: Path, scratch: Path, sides: Sequence[str]) -> dict[str, Source]
         zoo("export", model, "--only", "int8", "-o", scratch / "int8" / NAME)
         sources[INT8] = Source(scratch / "int8" / NAME, "onnx")
     return sources
-
-
-def measure_plain(
-    sources: Mapping[str, Source], texts: Sequence[str], options: argparse.Namespace
-) -> "tuple[dict[str, Vectors], dict[str, float]]":
-    """Return the embeddings of plain batches, and their CPU seconds per text, by side."""
-    import zoo
-
-    models = {
-        name: zoo.load(source.path, backend=source.backend, threads=options.threads)
-        for name, source in sources.items()
-    }
-    vectors = {name: model.embed(texts) for name, model in models.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in models}
-    for _ in range(options.rounds):
-        for name, model in models.items():
-            begin = time.process_time()
-            model.embed(texts)
-            seconds[name].append((time.process_time() - begin) / len(texts))
-    return vectors, {name: statistics.median(values) for name, values in seconds.items()}
 
 
 def start(
@@ -230,22 +258,27 @@ def check_answers(
 
 def measure(
     servers: Mapping[str, ServerProcess],
+    models: "Mapping[str, Model]",
     case: Case,
     texts: Sequence[str],
-    plain: Mapping[str, float],
     options: argparse.Namespace,
-) -> str:
-    """Measure the servers alternately under a load, and return a table."""
+) -> Measurement:
+    """Measure the servers alternately under a load, each of zoo after a plain batch."""
     count = max(options.count // case.size, case.clients)
     bodies = []
     for number in range(count):
         first = number * case.size
         bodies.append(request([texts[k % len(texts)] for k in range(first, first + case.size)]))
     timings = {name: LoadTiming() for name in servers}
+    plain: dict[str, list[float]] = {name: [] for name in servers if name in models}
     names = list(servers)
     for turn in range(options.rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
+            if name in models:
+                begin = time.process_time()
+                models[name].embed(texts)
+                plain[name].append((time.process_time() - begin) / len(texts))
             before = servers[name].cpu_seconds()
             answers = servers[name].send(bodies, case.clients)
             used = servers[name].cpu_seconds() - before
@@ -253,13 +286,12 @@ def measure(
         figures = [f"{name} {1e3 * timings[name].cpu_seconds[-1]:.2f}" for name in names]
         head = f"{case}: round {turn + 1} of {options.rounds}, CPU ms/text"
         print(f"{head}: {', '.join(figures)}", file=sys.stderr, flush=True)
-    clients = "1 client" if case.clients == 1 else f"{case.clients} clients"
-    size = "1 text" if case.size == 1 else f"{case.size} texts"
-    return f"\n{clients}, {size} a request:\n\n{case_table(timings, plain)}"
+    return Measurement(timings, plain)
 
 
-def case_table(timings: Mapping[str, LoadTiming], plain: Mapping[str, float]) -> str:
+def case_table(measurement: Measurement) -> str:
     """Return the table of a load."""
+    timings = measurement.timings
     rows = []
     for name, timing in timings.items():
         cpu = timing.cpu_per_text
@@ -270,7 +302,7 @@ def case_table(timings: Mapping[str, LoadTiming], plain: Mapping[str, float]) ->
             [
                 name,
                 f"{1e3 * cpu:.2f}",
-                f"{cpu / plain[name]:.2f}" if name in plain else "",
+                f"{measurement.of_plain(name):.2f}" if name in measurement.plain else "",
                 infinity,
                 f"{statistics.median(timing.rates):.0f}",
                 f"{1e3 * timing.percentile(50):.0f}",
@@ -278,6 +310,40 @@ def case_table(timings: Mapping[str, LoadTiming], plain: Mapping[str, float]) ->
             ]
         )
     return table(HEADER, rows)
+
+
+def record(measurement: Measurement, memory: Mapping[str, float]) -> None:
+    """Write the row of this benchmark to the file of all results."""
+    timings = measurement.timings
+    milliseconds = {name: 1e3 * timing.cpu_per_text for name, timing in timings.items()}
+    peer = milliseconds[INFINITY]
+    ours = []
+    ratios = []
+    for name in (TORCH, ONNX, INT8):
+        backend = name.removeprefix("zoo, ")
+        ours.append(f"{backend} {milliseconds[name]:.1f} ms of CPU, {memory[name]:,.0f} MB")
+        ratios.append(f"{peer / milliseconds[name]:.1f}")
+    row = {
+        "benchmark": "embeddings over HTTP, 32 clients, a text a request (MiniLM)",
+        "zoo": "; ".join(ours),
+        "peer": f"{INFINITY}: {peer:.1f} ms, {memory[INFINITY]:,.0f} MB",
+        "ratio": f"{', '.join(ratios)} times as fast",
+        "script": SCRIPT,
+        "chart": [
+            {
+                "task": "embeddings over HTTP",
+                "peer": INFINITY,
+                "zoo_value": round(milliseconds[TORCH], 2),
+                "peer_value": round(peer, 2),
+                "unit": "ms",
+                "higher_is_better": False,
+            }
+        ],
+    }
+    results = json.loads(RESULTS.read_text("utf-8"))
+    rows = [other for other in results["rows"] if other["script"] != SCRIPT]
+    results["rows"] = [*rows, row]
+    RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,6 +75,51 @@ def test_other_embeddings_end_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> 
         serve.check_answers(
             {serve.STARLETTE: server}, ["a", "b"], {serve.TORCH: np.full((2, 1), 0.4)}
         )
+
+
+def timing(cpu_seconds: float) -> LoadTiming:
+    timing = LoadTiming()
+    timing.add(cpu_seconds, 1, Answers([], [0.1], 1.0))
+    return timing
+
+
+def test_ratios_are_of_plain_batches_and_of_infinity() -> None:
+    timings = {serve.TORCH: timing(0.006), serve.INFINITY: timing(0.018)}
+    measurement = serve.Measurement(timings, {serve.TORCH: [0.004, 0.005, 0.9]})
+    assert measurement.of_plain(serve.TORCH) == pytest.approx(1.2)
+    *_, torch_row, infinity_row = serve.case_table(measurement).splitlines()
+    assert [cell.strip() for cell in torch_row.split("|")[2:5]] == ["6.00", "1.20", "0.33"]
+    assert [cell.strip() for cell in infinity_row.split("|")[2:5]] == ["18.00", "", "1.00"]
+
+
+def test_a_record_replaces_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "results.json"
+    other = {"benchmark": "another", "script": "`another`"}
+    file.write_text(json.dumps({"rows": [other]}))
+    monkeypatch.setattr(serve, "RESULTS", file)
+    names = (serve.TORCH, serve.ONNX, serve.INT8)
+    memory = dict.fromkeys((*names, serve.INFINITY), 300.0)
+    for milliseconds in (8, 5):
+        timings = {name: timing(milliseconds / 1e3) for name in names}
+        timings[serve.INFINITY] = timing(0.02)
+        serve.record(serve.Measurement(timings, {}), memory)
+    first, row = json.loads(file.read_text())["rows"]
+    assert first == other
+    assert row["ratio"] == "4.0, 4.0, 4.0 times as fast"
+    assert row["peer"] == "infinity-emb: 20.0 ms, 300 MB"
+    assert row["chart"][0]["zoo_value"] == 5.0
+    assert set(row) == {"benchmark", "zoo", "peer", "ratio", "script", "chart"}
+
+
+def test_quick_loads_are_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["serve", "--quick"])
+    assert serve.parse_options().cases == list(serve.QUICK_CASES)
+    monkeypatch.setattr(sys, "argv", ["serve"])
+    cases = serve.parse_options().cases
+    assert len(cases) == 8 and cases[0] == serve.Case(1, 1) and cases[-1] == serve.Case(128, 32)
+    monkeypatch.setattr(sys, "argv", ["serve", "--record"])
+    with pytest.raises(SystemExit):
+        serve.parse_options()
 
 
 @pytest.mark.long

@@ -1,12 +1,16 @@
 """A server of two processes that cannot be started without a file.
 
 python -m tests.serving.failing_workers FILE
+python -m tests.serving.failing_workers FOLDER --slow
+
+With ``--slow``, each process writes a file into a folder, and takes a minute to start.
 """
 
 import functools
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -26,6 +30,13 @@ def create(file: Path) -> Starlette:
     return Starlette(routes=[Route("/", answer)])
 
 
+def create_slowly(folder: Path) -> Starlette:
+    """Return an application after a minute."""
+    (folder / str(os.getpid())).touch()
+    time.sleep(60)
+    return Starlette()
+
+
 async def answer(request: Request) -> PlainTextResponse:
     return PlainTextResponse("served")
 
@@ -35,7 +46,8 @@ def main() -> None:
     server.MAX_FAILED_STARTS = 2
     log_as_json("info")
     socket = server.listen(server.Address("127.0.0.1", 0))
-    config = server._config(functools.partial(create, Path(sys.argv[1])), workers=2)
+    function = create_slowly if "--slow" in sys.argv else create
+    config = server._config(functools.partial(function, Path(sys.argv[1])), workers=2)
     url = f"http://127.0.0.1:{socket.getsockname()[1]}"
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder

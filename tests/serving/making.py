@@ -89,6 +89,20 @@ def write_classifier(path: Path) -> None:
     )
 
 
+def write_adapter(path: Path, models: Path) -> None:
+    """Write a LoRA adapter of the classifier in peft's layout."""
+    import peft
+    import torch
+    import transformers
+
+    torch.manual_seed(1)
+    network = transformers.BertForSequenceClassification.from_pretrained(models / "classifier")
+    config = peft.LoraConfig(
+        task_type="SEQ_CLS", r=2, target_modules=["query", "value"], init_lora_weights=False
+    )
+    peft.get_peft_model(network, config).save_pretrained(path)
+
+
 def write_decoder(path: Path) -> None:
     import transformers
 

@@ -15,7 +15,7 @@ import openai
 import pytest
 from numpy.typing import NDArray
 
-from tests.serving.conftest import KEY
+from tests.serving.conftest import KEY, NAMES
 from tests.serving.making import LABELS, PROMPTS
 from tests.serving.server import Server
 from tests.warm import zoo
@@ -85,7 +85,7 @@ def at_once(function: Callable[[Any], Any], items: Sequence[Any], threads: int =
 
 def test_the_first_line_names_the_models_and_the_address(server: Server) -> None:
     names = server.first_line.removeprefix("serving ").partition(" at ")[0].split(", ")
-    assert names == ["minilm", "prompted", "sparse", "reranker", "classifier", "decoder"]
+    assert names == [*NAMES, "classifier:legal"]
     host, port = server.address
     assert host == "127.0.0.1" and server.first_line.endswith(f" at http://127.0.0.1:{port}\n")
 

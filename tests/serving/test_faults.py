@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -35,6 +34,16 @@ def still_serves(server: Server) -> Iterator[None]:
     assert reply.status == 200 and len(reply.body[0]) == 384
     assert server.process.poll() is None
     assert server.get("/health").status == 200
+
+
+@pytest.fixture(scope="module")
+def broken(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with little memory, of a classifier that fails on a word, and of an encoder."""
+    checkpoint = converted(models / "classifier", tmp_path_factory.mktemp("broken") / "model")
+    break_word(checkpoint.path / "model.safetensors", VOCABULARY.index("j"))
+    write_manifest(checkpoint.path)
+    with Server([checkpoint.path, models / "prompted"], "--max-waiting-mb", 1) as running:
+        yield running
 
 
 def openai_error(reply: Reply) -> str:
@@ -95,17 +104,6 @@ def test_other_addresses_need_a_key(models: Path) -> None:
 def test_a_key_and_no_authentication_exclude_each_other(models: Path) -> None:
     done = zoo("serve", models / "classifier", "--api-key", "x", "--no-auth", "--port", 0)
     assert done.returncode == 2 and done.stdout == ""
-
-
-def test_sigterm_finishes_what_was_begun(models: Path) -> None:
-    texts = [f"{TEXT} {number}" for number in range(64)]
-    with Server([models / "minilm"]) as server, ThreadPoolExecutor(4) as pool:
-        answers = [pool.submit(server.post, "/embed", {"inputs": texts}) for _ in range(4)]
-        wait_until(lambda: server.metric("zoo_waiting_requests") >= 4)
-        assert server.stop(signal.SIGTERM) == 0
-        for answer in answers:
-            reply = answer.result()
-            assert reply.status == 200 and len(reply.body) == len(texts)
 
 
 # Requests
@@ -404,21 +402,19 @@ def test_a_stream_that_nobody_reads_ends(server: Server) -> None:
     wait_until(lambda: server.metric("zoo_waiting_requests") == 0)
 
 
-@pytest.mark.parametrize("count", [32])
-def test_a_full_queue_is_429_with_a_time(models: Path, count: int) -> None:
-    with Server([models / "minilm"], "--max-waiting-mb", 1) as small:
-        body = {"input": [f"{TEXT} {number}" for number in range(100)]}
-        with ThreadPoolExecutor(count) as pool:
-            replies = list(pool.map(lambda _: small.post("/v1/embeddings", body), range(count)))
-        refused = [reply for reply in replies if reply.status == 429]
-        assert {reply.status for reply in replies} == {200, 429}
-        for reply in refused:
-            assert 1 <= int(reply.headers["retry-after"]) <= 60
-            openai_error(reply)
-        for reply in replies:
-            if reply.status == 200:
-                assert len(reply.body["data"]) == 100
-        assert small.post("/v1/embeddings", body).status == 200
+def test_a_full_queue_is_429_with_a_time(broken: Server) -> None:
+    body = {"input": ["a b"] * 60, "model": "prompted"}
+    with ThreadPoolExecutor(32) as pool:
+        replies = list(pool.map(lambda _: broken.post("/v1/embeddings", body), range(96)))
+    refused = [reply for reply in replies if reply.status == 429]
+    assert {reply.status for reply in replies} == {200, 429}
+    for reply in refused:
+        assert 1 <= int(reply.headers["retry-after"]) <= 60
+        openai_error(reply)
+    for reply in replies:
+        if reply.status == 200:
+            assert len(reply.body["data"]) == 60
+    assert broken.post("/v1/embeddings", body).status == 200
 
 
 # Keys
@@ -482,28 +478,24 @@ def test_logs_are_json_without_texts(server: Server) -> None:
     assert [line for line in lines if not isinstance(json.loads(line), dict)] == []
 
 
-def test_a_failure_in_the_model_is_of_its_requests_only(models: Path, tmp_path: Path) -> None:
-    checkpoint = converted(models / "classifier", tmp_path / "broken")
-    break_word(checkpoint.path / "model.safetensors", VOCABULARY.index("j"))
-    write_manifest(checkpoint.path)
-    with Server([checkpoint.path]) as server:
-        expected = server.post("/predict", {"inputs": "a b"}).body
+def test_a_failure_in_the_model_is_of_its_requests_only(broken: Server) -> None:
+    expected = broken.post("/predict", {"inputs": "a b"}).body
 
-        def send(number: int) -> Reply:
-            return server.post("/predict", {"inputs": "a j" if number % 4 == 0 else "a b"})
+    def send(number: int) -> Reply:
+        return broken.post("/predict", {"inputs": "a j" if number % 4 == 0 else "a b"})
 
-        with ThreadPoolExecutor(16) as pool:
-            replies = list(pool.map(send, range(32)))
-        for number, reply in enumerate(replies):
-            if number % 4 == 0:
-                assert reply.status == 500
-                assert "a j" not in inference_error(reply)
-            else:
-                assert reply.status == 200
-                for row, wanted in zip(reply.body, expected, strict=True):
-                    assert row["label"] == wanted["label"]
-                    assert abs(row["score"] - wanted["score"]) < 1e-6
-        assert server.get("/health").status == 200
+    with ThreadPoolExecutor(16) as pool:
+        replies = list(pool.map(send, range(32)))
+    for number, reply in enumerate(replies):
+        if number % 4 == 0:
+            assert reply.status == 500
+            assert "a j" not in inference_error(reply)
+        else:
+            assert reply.status == 200
+            for row, wanted in zip(reply.body, expected, strict=True):
+                assert row["label"] == wanted["label"]
+                assert abs(row["score"] - wanted["score"]) < 1e-6
+    assert broken.get("/health").status == 200
 
 
 def break_word(path: Path, token: int) -> None:

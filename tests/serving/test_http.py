@@ -120,6 +120,7 @@ def test_a_slash_at_the_end_is_another_path(server: Server) -> None:
     assert reply.status == 404 and "location" not in reply.headers
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
 def test_ipv6_on_loopback(models: Path) -> None:
     try:

@@ -1,7 +1,5 @@
 """Models of several backends and precisions in one server, adapters, and the task of a plugin."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,34 +13,6 @@ from tests.serving.server import Server
 from tests.warm import zoo
 
 TEXTS = ["a b c", "j i", "d e f g h i j a b", "c"]
-TOOLBOX = Path(__file__).parents[2] / "examples" / "plugins" / "toolbox"
-TASKS = "[zoo.api1]\ntoolbox = zoo_toolbox\n\n[zoo.api1.tasks]\nnext-token = {}\n"
-
-
-@pytest.fixture(scope="module")
-def peft_adapter(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A LoRA adapter of the classifier, written by peft."""
-    import peft
-    import torch
-    import transformers
-
-    torch.manual_seed(1)
-    network = transformers.BertForSequenceClassification.from_pretrained(models / "classifier")
-    config = peft.LoraConfig(
-        task_type="SEQ_CLS", r=2, target_modules=["query", "value"], init_lora_weights=False
-    )
-    folder = tmp_path_factory.mktemp("adapter") / "legal"
-    peft.get_peft_model(network, config).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def adapter(models: Path, peft_adapter: Path) -> Path:
-    """The same adapter, converted."""
-    folder = peft_adapter.with_name("converted")
-    done = zoo("convert", peft_adapter, "--base", models / "classifier", "-o", folder)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +27,10 @@ def exports(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def mixed(
-    models: Path, adapter: Path, exports: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
-    """A server of all of them, with the plugin."""
-    site = tmp_path_factory.mktemp("site")
-    shutil.copytree(TOOLBOX / "zoo_toolbox", site / "zoo_toolbox")
-    info = site / "zoo_toolbox-0.1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-toolbox\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text(TASKS.format("zoo_toolbox.next_token:NextToken"))
-    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
-    words = [models / "prompted", models / "classifier", models / "decoder"]
-    words += [f"onnx={exports / 'float32'}", f"int8={exports / 'int8'}"]
-    options = ("--adapter", f"classifier:legal={adapter}")
-    with Server(words, *options, PYTHONPATH=path) as running:
+def mixed(models: Path, exports: Path) -> Iterator[Server]:
+    """A server of a checkpoint and of both exports."""
+    words = [models / "prompted", f"onnx={exports / 'float32'}", f"int8={exports / 'int8'}"]
+    with Server(words) as running:
         yield running
 
 
@@ -82,6 +41,7 @@ def embed(server: Server, model: str, **fields: Any) -> Any:
     return np.array(reply.body)
 
 
+@pytest.mark.long
 def test_backends_and_precisions_share_a_server(mixed: Server, models: Path, exports: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
@@ -98,6 +58,7 @@ def test_backends_and_precisions_share_a_server(mixed: Server, models: Path, exp
     assert (served * expected).sum(1).min() > 0.95
 
 
+@pytest.mark.long
 def test_exports_have_prompts_and_dimensions(mixed: Server, models: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
@@ -108,7 +69,7 @@ def test_exports_have_prompts_and_dimensions(mixed: Server, models: Path) -> Non
         np.testing.assert_allclose(served, expected, atol=1e-5)
 
 
-def test_adapters_are_chosen_by_request(mixed: Server, models: Path, peft_adapter: Path) -> None:
+def test_adapters_are_chosen_by_request(server: Server, models: Path, peft_adapter: Path) -> None:
     import peft
     import torch
     import transformers
@@ -124,16 +85,16 @@ def test_adapters_are_chosen_by_request(mixed: Server, models: Path, peft_adapte
     assert (expected["classifier"] - expected["classifier:legal"]).abs().max() > 1e-3
     for name, scores in expected.items():
         inputs_of_texts = [[text] for text in TEXTS]
-        reply = mixed.post("/predict", {"model": name, "inputs": inputs_of_texts})
+        reply = server.post("/predict", {"model": name, "inputs": inputs_of_texts})
         assert reply.status == 200, reply.body
         for predictions, row in zip(reply.body, scores, strict=True):
             served = {prediction["label"]: prediction["score"] for prediction in predictions}
             assert served == pytest.approx(dict(zip(LABELS, row.tolist(), strict=True)), abs=1e-5)
-    names = [model["id"] for model in mixed.get("/v1/models").body["data"]]
+    names = [model["id"] for model in server.get("/v1/models").body["data"]]
     assert "classifier:legal" in names
 
 
-def test_the_task_of_a_plugin_is_served(mixed: Server, models: Path) -> None:
+def test_the_task_of_a_plugin_is_served(server: Server, models: Path) -> None:
     import torch
     import transformers
 
@@ -143,21 +104,21 @@ def test_the_task_of_a_plugin_is_served(mixed: Server, models: Path) -> None:
     with torch.inference_mode():
         scores, tokens = network(ids).logits[0, -1].softmax(-1).topk(3)
     body = {"model": "decoder", "inputs": ["The cat"], "options": {"top_k": 3}}
-    reply = mixed.post("/run/next-token", body)
+    reply = server.post("/run/next-token", body)
     assert reply.status == 200, reply.body
     (result,) = reply.body["results"]
     best = result["next"]
     assert [item["token"] for item in best] == tokenizer.convert_ids_to_tokens(tokens)
     assert [item["score"] for item in best] == pytest.approx(scores.tolist(), abs=1e-5)
     wrong = {**body, "options": {"top_k": "many"}}
-    assert mixed.post("/run/next-token", wrong).status == 400
+    assert server.post("/run/next-token", wrong).status == 400
 
 
-def test_openapi_has_the_task_of_a_plugin(mixed: Server) -> None:
-    paths = mixed.get("/openapi.json").body["paths"]
+def test_openapi_has_the_task_of_a_plugin(server: Server) -> None:
+    paths = server.get("/openapi.json").body["paths"]
     operation = paths["/run/next-token"]["post"]
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     option = schema["properties"]["options"]["properties"]["top_k"]
     assert option["type"] == "integer" and option["description"] == "Number of tokens."
-    page = mixed.get("/docs").body
+    page = server.get("/docs").body
     assert "POST /run/next-token" in page and "options.top_k" in page

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,28 +17,21 @@ import pytest
 
 from tests.inference.conftest import converted
 from tests.serving.conftest import KEY
-from tests.serving.server import (
-    COMMAND,
-    Server,
-    child_processes,
-    wait_until,
-    worker_processes,
-)
+from tests.serving.server import Server, wait_until, worker_processes
+from zoo.serving.server import Address, listen
 
 TEXTS = {"inputs": "a b"}
+MANY_TEXTS = {"inputs": [["a b c d e f g h i j"]] * 1500}
 
 
-def test_a_worker_that_is_killed_is_replaced(models: Path) -> None:
-    with Server([models / "classifier"], "--workers", 2) as server:
-        first, second = server.children()
-        os.kill(first, signal.SIGKILL)
-        wait_until(lambda: len(server.children()) == 2 and first not in server.children(), 60)
-        assert second in server.children()
-        for _ in range(20):
-            assert server.post("/predict", TEXTS).status == 200
-        workers = server.children()
-        assert server.stop() == 0
-        wait_until(lambda: not any(pid in child_processes(1) for pid in workers))
+def test_a_worker_that_is_killed_is_replaced(guarded: Server) -> None:
+    bearer = {"authorization": f"Bearer {KEY}"}
+    first, second = guarded.children()
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: len(guarded.children()) == 2 and first not in guarded.children(), 60)
+    assert second in guarded.children()
+    for _ in range(20):
+        assert guarded.post("/predict", TEXTS, **bearer).status == 200
 
 
 def test_a_server_ends_when_no_process_can_be_started(tmp_path: Path) -> None:
@@ -90,15 +84,16 @@ def test_files_of_a_model_that_are_gone_end_the_server(models: Path, tmp_path: P
     assert last_line.startswith("error: no process of the server can be started any more; ")
 
 
-def test_sigterm_ends_processes_that_load_their_models(models: Path) -> None:
-    words = [*COMMAND, str(models / "classifier"), "--workers", "2", "--port", "0"]
+def test_sigterm_ends_processes_that_are_starting(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tests.serving.failing_workers", str(tmp_path), "--slow"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        wait_until(lambda: len(worker_processes(process.pid)) == 2, 60)
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2, 60)
         workers = worker_processes(process.pid)
         process.terminate()
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 0 and output == b"", errors
     assert b"Traceback" not in errors
+    assert len(workers) == 2
     assert [pid for pid in workers if Path(f"/proc/{pid}").exists()] == []
 
 
@@ -135,7 +130,6 @@ def mapped_bytes(pid: int, part: str) -> tuple[int, int]:
     return resident, proportional
 
 
-@pytest.mark.long
 def test_two_servers_share_a_port_and_one_is_killed(models: Path) -> None:
     model = models / "classifier"
     statuses: list[int] = []
@@ -152,6 +146,10 @@ def test_two_servers_share_a_port_and_one_is_killed(models: Path) -> None:
 
     with Server([model], "--reuse-port") as first:
         port = first.address[1]
+        # A server that is starting takes no requests yet.
+        with listen(Address("127.0.0.1", port, reuse_port=True)):
+            for _ in range(20):
+                assert httpx2.get(f"{first.url}/health", timeout=20).status_code == 200
         with Server([model], "--reuse-port", port=port) as second:
             clients = [threading.Thread(target=send, args=(first.url,)) for _ in range(4)]
             for client in clients:
@@ -166,21 +164,15 @@ def test_two_servers_share_a_port_and_one_is_killed(models: Path) -> None:
             for client in clients:
                 client.join()
             assert len(statuses) > count + 50
-            assert second.post("/predict", TEXTS).status == 200
+            # SIGTERM finishes what was begun.
+            with ThreadPoolExecutor(4) as pool:
+                answers = [pool.submit(second.post, "/predict", MANY_TEXTS) for _ in range(4)]
+                wait_until(lambda: second.metric("zoo_waiting_requests") >= 4)
+                assert second.stop(signal.SIGTERM) == 0
+                for answer in answers:
+                    reply = answer.result()
+                    assert reply.status == 200 and len(reply.body) == len(MANY_TEXTS["inputs"])
     assert set(statuses) == {200}
     # Nothing is lost but what the killed server had begun, at most one request of each client.
     assert len(broken) <= len(clients)
     assert [begin for begin in broken if begin > killed + 1] == []
-
-
-@pytest.mark.long
-def test_a_server_that_starts_on_a_shared_port_takes_no_requests_yet(models: Path) -> None:
-    from zoo.serving.server import Address, listen
-
-    with (
-        Server([models / "classifier"], "--reuse-port") as server,
-        listen(Address("127.0.0.1", server.address[1], reuse_port=True)),
-    ):
-        for _ in range(20):
-            answer = httpx2.get(f"{server.url}/health", timeout=20)
-            assert answer.status_code == 200

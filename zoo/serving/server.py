@@ -314,6 +314,14 @@ class _Workers(Multiprocess):
             self.should_exit.set()
 
     @override
+    def terminate_all(self) -> None:
+        for worker in self.processes:
+            if worker.is_serving:
+                worker.terminate()
+            else:  # It would load its models first.
+                worker.kill()
+
+    @override
     def join_all(self) -> None:
         for worker in self.processes:
             while worker.is_running:

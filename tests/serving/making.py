@@ -100,7 +100,7 @@ def write_adapter(path: Path, models: Path) -> None:
     config = peft.LoraConfig(
         task_type="SEQ_CLS", r=2, target_modules=["query", "value"], init_lora_weights=False
     )
-    peft.get_peft_model(network, config).save_pretrained(path)
+    peft.get_peft_model(network, config).save_pretrained(str(path))
 
 
 def write_decoder(path: Path) -> None:

@@ -29,7 +29,8 @@ def exports(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def mixed(models: Path, exports: Path) -> Iterator[Server]:
     """A server of a checkpoint and of both exports."""
-    words = [models / "prompted", f"onnx={exports / 'float32'}", f"int8={exports / 'int8'}"]
+    words: list[Path | str] = [models / "prompted"]
+    words += [f"onnx={exports / 'float32'}", f"int8={exports / 'int8'}"]
     with Server(words) as running:
         yield running
 

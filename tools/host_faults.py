@@ -200,8 +200,12 @@ class Job:
         return lines
 
 
-def kill_process(job: Job, host: str = "hostb") -> None:
-    send(job.worker(host), signal.SIGKILL)
+def kill_process(job: Job) -> None:
+    send(job.worker("hostb"), signal.SIGKILL)
+
+
+def kill_main_process(job: Job) -> None:
+    send(job.worker("hosta"), signal.SIGKILL)
 
 
 def stop_process(job: Job) -> None:
@@ -244,6 +248,7 @@ class Fault:
 
 FAULTS = {
     "process killed": Fault(kill_process),
+    "main process killed": Fault(kill_main_process),
     "process stopped": Fault(stop_process, options=("--timeout", "60s")),
     "host killed, replaced": Fault(
         kill_host, lambda job: job.start_agent("hostb"), shares_store=False

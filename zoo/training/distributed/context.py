@@ -137,9 +137,11 @@ class DistContext:
                 raise
             raise reported_error from error
         finally:
-            if dist.heartbeat is not None:
-                dist.heartbeat.stop()
-            dist.destroy()
+            # A launcher may interrupt a process that ends already, and has an error to report.
+            with contextlib.suppress(KeyboardInterrupt):
+                if dist.heartbeat is not None:
+                    dist.heartbeat.stop()
+                dist.destroy()
 
     def peer_error(self, error: BaseException) -> PeerEnded | None:
         """Return the error for another process that has ended, if one has.
@@ -182,19 +184,27 @@ class DistContext:
 
     def hears_of_error(self, error: BaseException) -> bool:
         """Return whether the main process reports the error of this process as well."""
+        try:
+            return self._waits_for_report(error)
+        except KeyboardInterrupt:  # A launcher ends this process, which reports the error itself.
+            return False
+
+    def _waits_for_report(self, error: BaseException) -> bool:
         # This waits until the main process has had the time to report it, since launchers end all
         # processes with one.
         if self.store is None:
             return False
         if self.heartbeat is not None and self.heartbeat.is_silent(0, SILENCE):
             return False  # Its machine may be cut off, and the store with it.
+        if self.heartbeat is not None and str(error).startswith(f"{self.heartbeat.name(0)} "):
+            return False  # It has ended itself.
         try:
             self.store.wait([ERROR_KEY], timedelta(seconds=ANSWER_SECONDS))
             is_interruption = isinstance(error, Interrupted | KeyboardInterrupt)
             is_reported = is_interruption or self.store.get(ERROR_KEY) == b"own"
             self.store.add(ANSWERS_KEY, 1)
-        except (RuntimeError, KeyboardInterrupt):
-            return False  # There is no answer: the main process trains, or was killed.
+        except RuntimeError:  # There is no answer: the main process trains, or was killed.
+            return False
         if is_reported:
             time.sleep(ANSWER_SECONDS / 2)
         return is_reported

@@ -41,10 +41,10 @@ def require_references(predictions: Sequence[str], references: Sequence[Sequence
             raise UsageError(f"text {number + 1} has no reference", "give each text one or more")
 
 
-def require_library(package: str, module: str) -> None:
+def require_library(module: str, remedy: str) -> None:
     """Check that a library of the extra ``metrics`` is installed, without importing it."""
     if find_spec(module) is None:
-        raise UsageError(f"{package} is not installed", 'pip install "plm-zoo[metrics]"')
+        raise UsageError(f"{module} is not installed", remedy)
 
 
 class SquadExactMatch(Metric):
@@ -100,7 +100,7 @@ class Rouge(Metric):
 
     def __post_init__(self) -> None:
         """Check that the library is installed."""
-        require_library("rouge-score", "rouge_score")
+        require_library("rouge_score", "pip install rouge-score")
 
     @cached_property
     def scorer(self) -> Any:
@@ -164,7 +164,7 @@ class SacreMetric(Metric):
 
     def __post_init__(self) -> None:
         """Check that the library is installed, and the settings."""
-        require_library("sacrebleu", "sacrebleu")
+        require_library("sacrebleu", "pip install sacrebleu")
 
     @cached_property
     def scorer(self) -> Any:

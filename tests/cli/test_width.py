@@ -166,6 +166,8 @@ def test_models_and_exports(zoo: Zoo) -> None:
 
 
 def test_runs_and_corpora(zoo: Zoo) -> None:
+    zoo("corpus", "inspect", "texts.txt")
+    assert "left after" in zoo("corpus", "clean", "texts.txt", "-o", "clean", "--rule", "c4")
     zoo("corpus", "build", "texts.txt", "-o", "corpus", "--tokenizer", "model")
     zoo("info", "corpus")
     zoo("verify", "corpus")

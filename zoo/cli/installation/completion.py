@@ -95,14 +95,14 @@ def _join_assignments(words: Sequence[str]) -> list[str]:
 @click.command(
     epilog="""\b
 Examples:
-  eval "$(zoo completion bash)"    in ~/.bashrc
-  eval "$(zoo completion zsh)"     in ~/.zshrc, after compinit
+  eval "$(zoo completion bash)"  in ~/.bashrc
+  eval "$(zoo completion zsh)"   in ~/.zshrc
   zoo completion fish > ~/.config/fish/completions/zoo.fish"""
 )
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 @verbosity_options
 def command(shell: str) -> None:
-    """Print the shell completion script."""
+    """Print the shell completion script. In zsh, it comes after `compinit`."""
     from zoo.cli import cli
 
     click.echo(SHELLS[shell](cli, {}, "zoo", VARIABLE).source())

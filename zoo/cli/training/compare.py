@@ -22,7 +22,7 @@ FIGURE_FILE = "losses.svg"  # The file of --figures.
 Examples:
   zoo compare runs/one runs/other
   zoo compare runs/* --figures losses
-  zoo compare bert.csv roberta.csv
+  zoo compare first.csv second.csv
   zoo compare first/ second/ --metric bleu
 
 Runs that differ only in the seed share a column: the median, and the range in
@@ -42,7 +42,7 @@ and permutations of other metrics. P-values are adjusted for the number of tests
 )
 @click.option(
     "--metric",
-    "metrics",
+    "metric",
     metavar="NAME",
     multiple=True,
     help="Metric of generated texts to compare predictions by, such as bleu; may be repeated.",
@@ -52,15 +52,15 @@ and permutations of other metrics. P-values are adjusted for the number of tests
 def command(
     runs: tuple[Path, ...],
     figures: Path | None,
-    metrics: tuple[str, ...],
+    metric: tuple[str, ...],
     seed: int,
     as_json: bool,
 ) -> None:
     """Compare training runs by their last evaluations, or predictions of two systems by tests."""
     if _are_predictions(runs):
-        _compare_predictions(runs, metrics, seed, as_json=as_json)
+        _compare_predictions(runs, metric, seed, as_json=as_json)
         return
-    if metrics:
+    if metric:
         raise click.UsageError("--metric is for files of predictions", click.get_current_context())
     from zoo.report.figures import figure_path
     from zoo.training.compare import find_runs, group_runs

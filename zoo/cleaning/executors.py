@@ -1,6 +1,5 @@
 """What runs the tasks of a stage: processes of this machine, Ray, or Slurm."""
 
-import json
 import logging
 import multiprocessing
 import os
@@ -19,6 +18,9 @@ from datatrove.executor.base import PipelineExecutor
 
 from zoo.cleaning.deduplicate import Stage
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
+from zoo.io.files import read_regular
+from zoo.io.json import JsonStruct, encode_json, parse_json_record
+from zoo.io.limits import MAX_JSON_BYTES
 from zoo.io.output.atomic import atomic_write
 from zoo.io.output.full_disks import writing
 from zoo.io.processes import exit_with_parent, hidden_main
@@ -85,6 +87,20 @@ class _Tasks(PipelineExecutor):  # type: ignore[misc]  # datatrove has no types
         self._run_for_rank(task, local_rank=1)
 
 
+class _TaskError(JsonStruct):
+    """The error that a task has failed with.
+
+    Attributes:
+        name: name of its class in ``ERRORS``; empty for others.
+        what: what is wrong.
+        hint: what to do; may be empty.
+    """
+
+    name: str
+    what: str
+    hint: str
+
+
 def _run_in_process(tasks: _Tasks, task: int) -> None:
     """Run a task, and leave its error in a file: the main function of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The process that has started it ends it.
@@ -104,20 +120,20 @@ def _run_in_process(tasks: _Tasks, task: int) -> None:
 
 
 def _write_error(folder: Path, task: int, name: str, what: str, hint: str) -> None:
-    record = {"class": name, "what": what, "hint": hint}
-    atomic_write(_error_path(folder, task), json.dumps(record).encode())
+    error = _TaskError(name=name, what=what, hint=hint)
+    atomic_write(_error_path(folder, task), encode_json(error))
 
 
 def _read_error(folder: Path, task: int, stage: str) -> ZooError:
     """Return the error of a task that has failed."""
     log = folder / "logs" / f"task_{task:05d}.log"
-    try:
-        record = json.loads(_error_path(folder, task).read_bytes())
-    except FileNotFoundError:
-        record = {"class": "", "what": "it ended without a message", "hint": ""}
-    if record["class"] in ERRORS:
-        return ERRORS[record["class"]](record["what"], record["hint"])
-    return VerificationError(f"task {task} of {stage} has failed: {record['what']}", f"see {log}")
+    error = _TaskError(name="", what="it ended without a message", hint="")
+    path = _error_path(folder, task)
+    if path.is_file():
+        error = parse_json_record(read_regular(path, "error", MAX_JSON_BYTES), path, _TaskError)
+    if error.name in ERRORS:
+        return ERRORS[error.name](error.what, error.hint)
+    return VerificationError(f"task {task} of {stage} has failed: {error.what}", f"see {log}")
 
 
 def _error_path(folder: Path, task: int) -> Path:

@@ -1,12 +1,12 @@
 """The texts between two stages, as parts: compressed JSON lines, one part for each task."""
 
 import gzip
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from datatrove.data import Document
 
 from zoo.data.readers.documents import ReaderConfig, read_documents
@@ -68,7 +68,7 @@ class ReadPart:
         """Yield the texts of a task."""
         for line in read_lines(self.folder / part_name(rank), rows=True):
             if line:
-                row = json.loads(line)
+                row = msgspec.json.decode(line)
                 yield Document(text=row["text"], id=row["id"])
 
 
@@ -96,7 +96,7 @@ class WritePart:
         ):
             for document in data:
                 row = {"text": document.text, "id": document.id}
-                file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+                file.write(msgspec.json.encode(row) + b"\n")
                 counts.texts += 1
                 counts.characters += len(document.text)
                 yield document

@@ -20,10 +20,22 @@ METHODS = {
 STAGED = "within the staging directory of atomic_directory"
 TEMPORARY = "within a temporary directory of this process"
 STREAM = "replaces a standard stream by /dev/null"
+CLEANING = "within the directory of what is being cleaned, under its lock"
 DOWNLOAD = "a partial download in the cache of huggingface_hub, under its lock"
 # place -> why it writes by itself
 LISTED = {
     "zoo/adapted_models/write.py:write_adapter": STAGED,
+    "zoo/cleaning/apply_rules.py:ApplyRules.__call__": CLEANING,
+    "zoo/cleaning/clean.py:_link_or_copy": STAGED,
+    "zoo/cleaning/clean.py:_publish": STAGED,
+    "zoo/cleaning/clean.py:_run_stage": CLEANING,
+    "zoo/cleaning/clean.py:_work_directory": "the directory itself, which must hold a plan",
+    "zoo/cleaning/clean.py:clean": CLEANING,
+    "zoo/cleaning/executors.py:LocalExecutor.run": CLEANING,
+    "zoo/cleaning/executors.py:_run_in_process": CLEANING,
+    "zoo/cleaning/parts.py:WritePart.__call__": CLEANING,
+    "zoo/cleaning/substrings.py:FindRuns.__call__": CLEANING,
+    "zoo/cleaning/substrings.py:HashRuns.__call__": CLEANING,
     "zoo/cli/parameter_types.py:InputFile.convert": TEMPORARY,
     "zoo/cli/output.py:prepare": STREAM,
     "zoo/cli/output.py:abandon_stdout": STREAM,
@@ -98,7 +110,8 @@ LISTED = {
     "zoo/training/seeds.py:train_seeds": STAGED,
     "zoo/training/state/checkpoints.py:drop_optimizer_states": STAGED,
     "zoo/training/state/checkpoints.py:link_or_copy": STAGED,
-    "zoo/training/state/checkpoints.py:save_checkpoint": STAGED,
+    "zoo/training/state/checkpoints.py:_separate_optimizer_shards": STAGED,
+    "zoo/training/state/checkpoints.py:write_main_files": STAGED,
     "zoo/training/state/checkpoints.py:write_tensors": STAGED,
     "zoo/training/directory.py:set_aside": "a rename to a free name, after check_set_aside",
     "zoo/training/state/final_model.py:check_writable": "within a staging path of staged_path",

@@ -88,6 +88,10 @@ def measure(options: argparse.Namespace, dist: DistContext) -> None:
     with tempfile.TemporaryDirectory(dir=options.output) as folder:
         run = Path(dist.broadcast(folder))
         writer = CheckpointWriter(run, dist)
+        # The first save imports libraries, and allocates the memory of copies.
+        for in_background in (True, False):
+            save(trainer, writer, in_background=in_background)
+        writer.wait()
         for turn in range(options.rounds):
             for side in SIDES[turn % 3 :] + SIDES[: turn % 3]:
                 periods[side].append(train(trainer, writer, side, options))
@@ -117,18 +121,19 @@ def train(
         period.steps += end - start
         # The last save of a side would be waited for outside of its time.
         if side != "none" and number % options.every == 0 and number < options.steps:
-            trainer.check_weights()
-            writer.save(
-                CheckpointMeta(step=trainer.step),
-                trainer_state_dict(trainer),
-                None,
-                keep=1,
-                in_background=side == "in background",
-            )
+            save(trainer, writer, in_background=side == "in background")
             period.waiting += time.perf_counter() - end
     writer.wait()  # The CPU time of a thread that still writes belongs to this side.
     period.cpu = time.process_time() - cpu_start
     return period
+
+
+def save(trainer: Trainer, writer: CheckpointWriter, *, in_background: bool) -> None:
+    """Save as a run does."""
+    trainer.check_weights()
+    meta = CheckpointMeta(step=trainer.step)
+    state = trainer_state_dict(trainer)
+    writer.save(meta, state, None, keep=1, in_background=in_background)
 
 
 def results(periods: dict[str, list[Period]], options: argparse.Namespace) -> str:

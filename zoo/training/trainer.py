@@ -20,6 +20,7 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.distributed.parallelize import (
     free_gathered_weights,
     full_tensor,
+    local_tensor,
     parallelize,
     set_requires_grad_sync,
 )
@@ -285,7 +286,10 @@ class Trainer:
 
     def check_weights(self) -> None:
         """Raise an error if a weight is not finite, so that no such checkpoint is saved."""
-        if not all_finite(self.loss_module.parameters()):
+        # Each process checks its shards, so that there is one collective operation and not one for
+        # each parameter.
+        is_finite = all_finite(map(local_tensor, self.loss_module.parameters()))
+        if self.dist.any(not is_finite):
             raise self._nonfinite_error(self.step, lambda: None)
 
     def _repeat_forward(self, batches: Sequence[Batch]) -> None:
@@ -358,8 +362,9 @@ def find_nonfinite(module: nn.Module, run: Callable[[], Any]) -> str:
 
 
 def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
-    """Return whether all values of all tensors are finite; tensors may be DTensors."""
-    return all(map(_is_finite, tensors))
+    """Return whether all values of all tensors are finite, with one synchronization."""
+    flags = [tensor.isfinite().all() for tensor in tensors]
+    return not flags or bool(torch.stack(flags).all())
 
 
 def _is_finite(value: Any) -> bool:

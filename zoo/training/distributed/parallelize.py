@@ -144,6 +144,12 @@ def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if gather is None else gather()
 
 
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this process's part of a possible DTensor."""
+    to_local = getattr(tensor, "to_local", None)
+    return tensor if to_local is None else to_local()
+
+
 class _GatherRows(torch.autograd.Function):
     """Rows of all processes; the backward pass adds the gradients that all have of them."""
 

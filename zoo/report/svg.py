@@ -175,7 +175,7 @@ class Plot:
     def grid(self, unit: str, across_unit: str) -> str:
         """Return grid, ticks and units of both axes."""
         elements = [
-            f'<text x="{self.left}" y="{self.top - 11}" class="unit">{html_text(unit)}</text>'
+            f'<text x="{self.left}" y="{self.top - 10}" class="unit">{html_text(unit)}</text>'
         ]
         for value in self.y.ticks():
             _, down = self.place((self.x.low, value))

@@ -68,7 +68,7 @@ def load_identification(path: str) -> Callable[[str], Mapping[str, float]]:
     """
     problem = import_problem("fasttext")
     if problem is not None:
-        raise UsageError(f"languages need fastText: {problem}", "pip install 'plm-zoo[clean]'")
+        raise UsageError(f"languages need fastText: {problem}", "pip install fasttext-numpy2-wheel")
     # The class that ``load_model`` wraps, without its line on standard error.
     from fasttext.FastText import _FastText
 

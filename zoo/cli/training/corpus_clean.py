@@ -182,7 +182,7 @@ def _make_executor(options: Mapping[str, Any]) -> "Executor":
 
     problem = import_problem("datatrove") or import_problem("spacy")
     if problem is not None:
-        raise UsageError(f"cleaning needs datatrove: {problem}", "pip install 'plm-zoo[clean]'")
+        raise UsageError(f"cleaning needs datatrove: {problem}", "pip install datatrove spacy")
     from zoo.cleaning.executors import LocalExecutor, RayExecutor, SlurmExecutor
 
     name = options["executor"]

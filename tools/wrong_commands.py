@@ -71,6 +71,12 @@ MISTAKES: dict[str, tuple[int, str]] = {
     "run embed bert-base-uncased text.txt": (2, "the name of a file; --input text.txt reads it"),
     "look bert-base-uncased text.txt": (2, "the name of a file"),
     "tokenize bert-base-uncased text.txt": (2, "the name of a file"),
+    "run rerank bert-base-uncased a b --query text.txt": (2, "the name of a file"),
+    "mine-negatives bert-base-uncased --train table.tsv": (2, "did you mean --input"),
+    "finetune --task text-classification --train table.tsv text.txt": (
+        2,
+        "write --train table.tsv --train text.txt",
+    ),
     "run zero-shot bert-base-uncased text": (2, "name each with --label"),
     "run embed -i text.txt": (2, "no option is called -i; did you mean --input"),
     "export bert-base-uncased --quantize": (2, "did you mean --int8"),

@@ -171,6 +171,8 @@ def test_runs_and_corpora(zoo: Zoo) -> None:
     zoo("corpus", "build", "texts.txt", "-o", "corpus", "--tokenizer", "model")
     zoo("info", "corpus")
     zoo("verify", "corpus")
+    zoo("corpus", "inspect", "texts.txt")
+    zoo("corpus", "clean", "texts.txt", "--deduplicate", "lines", "-o", "cleaned")
     for name, rate in (("one", 0.001), ("two", 0.002)):
         settings = options(optimizer={"learning_rate": rate})
         zoo("pretrain", "gpt", "--device", "cpu", *settings, "-o", name)

@@ -251,9 +251,19 @@ class Soak:
         lines = [f"{'request':24} {'outcome':24} number"]
         for (action, outcome), count in sorted(self.counts.items()):
             lines.append(f"{action:24} {outcome:24} {count:,}")
+        compared = 0
+        for (action, outcome), count in self.counts.items():
+            if action in COMPARED and outcome == "200":
+                compared += count
         first, last = self.memory_thirds(self.memory[-1][0])
         percentiles = statistics.quantiles(self.latencies, n=100)
         lines += [
+            f"checked: {sum(self.counts.values()):,} requests have one complete answer with the "
+            "expected status, unless they left or a kill ended them;",
+            f"  the numbers or texts of {compared:,} answers are those of a plain call "
+            f"to {TOLERANCE:g};",
+            f"  every killed process was replaced; memory at the end is at most {GROWTH:g} times "
+            "that at the beginning",
             f"killed: {self.killed_workers} workers, {self.killed_servers} servers",
             f"memory: {first / 1e6:.0f} MB in the first third, {last / 1e6:.0f} in the last",
             f"latency: p50 {percentiles[49]:.2f} s, p99 {percentiles[98]:.2f} s",
@@ -481,6 +491,7 @@ ACTIONS: Sequence[Action] = (
     ask_for_health,
 )
 WEIGHTS = (40, 20, 10, 3, 2, 4, 4, 2, 2, 1, 2, 2, 4)
+COMPARED = (embed.__name__, classify.__name__, complete.__name__)
 
 
 def expected_results(folder: Path) -> Expected:

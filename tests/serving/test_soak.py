@@ -1,4 +1,4 @@
-"""A minute of the soak."""
+"""A few minutes of the soak."""
 
 import sys
 
@@ -27,14 +27,15 @@ def test_two_answers_and_wrong_ones_are_faults() -> None:
 
 
 @pytest.mark.long
-def test_a_minute_of_requests_and_kills(
+def test_minutes_of_requests_and_kills(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["soak", "--minutes", "1", "--clients", "8"])
+    monkeypatch.setattr(sys, "argv", ["soak", "--minutes", "3", "--clients", "8"])
     with pytest.raises(SystemExit) as ended:
         soak.main()
     report = capsys.readouterr()
     assert ended.value.code == 0, report.err + report.out
     assert "faults: 0" in report.out
+    assert "checked: " in report.out
     for action in soak.ACTIONS:
         assert action.__name__ in report.out

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 NAME = "minilm"
 COUNT = 512
 AGREE = 1e-5
+INT8_AGREE = 0.95  # cosine
 TORCH = "zoo, torch"
 ONNX = "zoo, ONNX"
 INT8 = "zoo, ONNX int8"
@@ -246,7 +247,7 @@ def check_answers(
         reference = expected[name if name == INT8 else TORCH][:64]
         if name == INT8:  # Its scales depend on what shares a batch, as in any dynamic int8.
             cosine = float((vectors * reference).sum(1).min())
-            if cosine < 0.98:
+            if cosine < INT8_AGREE:
                 sys.exit(f"{name}: the smallest cosine with a plain batch is {cosine:.4f}")
             continue
         difference = float(np.abs(vectors - reference).max())

@@ -55,6 +55,8 @@ class CountingSession:
         self.counts.append(sum(isinstance(item, self.kind) for item in gc.get_objects()))
         return self.session.run(*args)
 
+    run_attended = run
+
 
 def lines(count: int) -> Iterator[str]:
     for number in range(count):
@@ -78,9 +80,9 @@ def test_samples_are_dropped_after_their_predictions(small: Small, tmp_path: Pat
     result = task.evaluate([table])
     assert result.metrics["samples"] == 400 and len(counting.counts) >= 20
     assert max(counting.counts) <= 2
-    assert result == make_evaluation(
-        "text-classification", model.checkpoint, model.session
-    ).evaluate([table])
+    evaluation = make_evaluation("text-classification", model.checkpoint, model.session)
+    # Texts of another chunk share its forward passes, which round in another order.
+    assert result.metrics == pytest.approx(evaluation.evaluate([table]).metrics, abs=1e-6)
 
 
 def test_sources_and_targets_are_dropped_after_their_predictions(

@@ -233,7 +233,7 @@ class RayExecutor(Executor):
             import ray
             from datatrove.executor.ray import RayPipelineExecutor
         except ImportError as error:
-            raise UsageError(f"--executor ray: {error}", "pip install 'ray[default]'") from error
+            raise UsageError(f"--executor ray: {error}", "pip install ray") from error
         if not ray.is_initialized():
             ray.init(log_to_driver=False)
         executor = RayPipelineExecutor(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from datatrove.executor.base import PipelineExecutor
+from datatrove.utils.logging import logger as datatrove_logger
 
 from zoo.cleaning.deduplicate import Stage
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
@@ -234,6 +235,7 @@ class RayExecutor(Executor):
             from datatrove.executor.ray import RayPipelineExecutor
         except ImportError as error:
             raise UsageError(f"--executor ray: {error}", "pip install ray") from error
+        datatrove_logger.remove()  # It would write its messages to standard error.
         if not ray.is_initialized():
             ray.init(log_to_driver=False)
         executor = RayPipelineExecutor(
@@ -265,6 +267,7 @@ class SlurmExecutor(Executor):
     def run(self, stage: Stage, folder: Path, advance: Advance) -> None:
         from datatrove.executor.slurm import SlurmPipelineExecutor
 
+        datatrove_logger.remove()
         try:
             executor = SlurmPipelineExecutor(
                 pipeline=list(stage.pipeline),

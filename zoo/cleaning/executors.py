@@ -1,5 +1,6 @@
 """What runs the tasks of a stage: processes of this machine, Ray, or Slurm."""
 
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -9,7 +10,9 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, ClassVar
@@ -163,9 +166,7 @@ class LocalExecutor(Executor):
         advance(stage.tasks - len(waiting))
         for task in waiting:
             _error_path(folder, task).unlink(missing_ok=True)
-        # A server that has imported the libraries forks each process.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["zoo.cleaning.executors", "spacy"])
+        context = _start_server()
         kills: Counter[int] = Counter()
         running: dict[int, tuple[int, BaseProcess]] = {}
         try:
@@ -188,6 +189,31 @@ class LocalExecutor(Executor):
             for _, process in running.values():
                 process.kill()
                 process.join()
+
+
+def _start_server() -> ForkServerContext:
+    """Start the server that has imported the libraries and forks each process, if none runs.
+
+    It ends with this process. Whoever reads the output of a command that ran in this process would
+    wait for it, so it does not have this process's standard streams.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["zoo.cleaning.executors", "spacy"])
+    streams = (0, 1, 2)
+    kept_streams = [os.dup(stream) for stream in streams]
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        for stream in streams:
+            os.dup2(null, stream)
+        # The tracker of resources, which is started as well, gets ``sys.stderr``.
+        with open(os.devnull, "w") as file, contextlib.redirect_stderr(file), hidden_main():
+            forkserver.ensure_running()
+    finally:
+        os.close(null)
+        for stream, kept_stream in zip(streams, kept_streams, strict=True):
+            os.dup2(kept_stream, stream)
+            os.close(kept_stream)
+    return context
 
 
 def _has_completed(

@@ -84,7 +84,7 @@ def hook_lines() -> Iterator[str]:
 def python_lines() -> Iterator[str]:
     """Yield a line for each name that the table of Python names lists one by one."""
     import zoo
-    from zoo.contrib import lm_eval, mteb
+    from zoo.contrib import datatrove, lm_eval, mteb
     from zoo.nn.capture import capture
     from zoo.overrides import override
     from zoo.testing import FamilyTests, ReferenceTests
@@ -99,6 +99,7 @@ def python_lines() -> Iterator[str]:
     yield f"zoo.nn.capture.capture{signature(capture)}"
     yield from hook_lines()
     yield f"zoo.overrides.override({next(iter(inspect.signature(override).parameters))})"
+    yield from class_lines("zoo.contrib.datatrove.Embedder", datatrove.Embedder)
     yield from class_lines("zoo.contrib.mteb.Encoder", mteb.Encoder)
     for function in (lm_eval.register, lm_eval.harness_model):
         yield f"zoo.contrib.lm_eval.{function.__name__}{signature(function)}"

@@ -58,7 +58,8 @@ def test_losses_are_those_of_torch(graph: Path, tmp_path: Path) -> None:
         for model, backend in ((graph, "onnx"), (pretrained("bert"), "cpu"))
     ]
     loader = make_setup(trees[1]).train_dataloader(DistContext.initialize("cpu"))
-    assert min(batch.tensors["document_ids"].max() for batch in loader.make_batches(0)) > 1
+    # Some rows have several documents.
+    assert max(batch.tensors["document_ids"].max() for batch in loader.make_batches(0)) > 1
     loader.close()
     runs = [distill(tmp_path / str(number), tree) for number, tree in enumerate(trees)]
     assert_same_losses(*runs)

@@ -18,9 +18,11 @@ GERMAN = "die Leute in dieser Stadt warten seit dem Morgen auf den Bus und das W
 def train(path: Path) -> Any:
     """Return a model of labelled lines."""
     # Training begins with memory that fastText 0.9.2 does not clear, and fails if it finds a NaN.
+    # Large tables, here with n-grams of letters, get new memory, which is clear.
+    settings = {"dim": 100, "minn": 2, "maxn": 4, "bucket": 2000, "epoch": 20}
     for _ in range(20):
         with suppress(RuntimeError):
-            return fasttext.train_supervised(str(path), dim=8, epoch=20, thread=1, verbose=0)
+            return fasttext.train_supervised(str(path), thread=1, verbose=0, **settings)
     raise RuntimeError("fastText finds NaN each time")
 
 

@@ -33,6 +33,7 @@ LISTED = {
     "zoo/cleaning/clean.py:clean": CLEANING,
     "zoo/cleaning/executors.py:LocalExecutor.run": CLEANING,
     "zoo/cleaning/executors.py:_run_in_process": CLEANING,
+    "zoo/cleaning/executors.py:_start_server": STREAM,
     "zoo/cleaning/parts.py:WritePart.__call__": CLEANING,
     "zoo/cleaning/substrings.py:FindRuns.__call__": CLEANING,
     "zoo/cleaning/substrings.py:HashRuns.__call__": CLEANING,

@@ -472,8 +472,10 @@ def test_logs_are_json_without_texts(server: Server) -> None:
     server.post("/embed", {"inputs": SECRET, "prompt_name": SECRET})
     server.post("/run/classify", {"inputs": [SECRET], "model": "minilm"})
     server.post("/embed", json.dumps({"inputs": SECRET}).encode() + b"}")
-    # Before it serves, the command tells what it converts.
-    lines = [line for line in server.log().splitlines() if not line.startswith("converting ")]
+    # Before it serves, the command tells its progress, how much depends on the machine.
+    lines = server.log().splitlines()
+    while not lines[0].startswith("{"):
+        del lines[0]
     assert len(lines) > 5 and SECRET not in server.log()
     assert [line for line in lines if not isinstance(json.loads(line), dict)] == []
 

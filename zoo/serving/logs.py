@@ -8,6 +8,7 @@ import msgspec
 
 from zoo.overrides import override
 
+LOGGERS = ("zoo.serving", "uvicorn", "asyncio")
 # Attributes that every record has; the others come from ``extra``.
 PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
@@ -22,7 +23,8 @@ class JsonFormatter(logging.Formatter):
             + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            # Further lines of asyncio have what a task computes, which may hold texts.
+            "message": record.getMessage().partition("\n")[0],
         }
         for name, value in vars(record).items():
             if name not in PLAIN:
@@ -34,10 +36,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_as_json(level: str) -> None:
-    """Write the records of the server and of uvicorn to standard error, as JSON lines."""
+    """Write the records of the server and its libraries to standard error, as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    for name in ("zoo.serving", "uvicorn"):
+    for name in LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False

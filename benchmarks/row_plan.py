@@ -118,19 +118,24 @@ def write_offsets(folder: Path, tokens: int, document_tokens: int, sentence_toke
     documents = 0
     sentences = 0
     start = 0
-    with (folder / "sentences.bin").open("wb") as file, (folder / "documents.bin").open("wb") as of:
+    with (
+        (folder / "sentences.bin").open("wb") as sentence_file,
+        (folder / "documents.bin").open("wb") as document_file,
+    ):
         for lengths in document_lengths(tokens, document_tokens):
             counts = -(-lengths // sentence_tokens)
             firsts = np.cumsum(counts) - counts
-            of.write((sentences + firsts).tobytes())
+            document_file.write((sentences + firsts).tobytes())
             starts = np.cumsum(lengths) - lengths
             number = np.arange(counts.sum()) - np.repeat(firsts, counts)
-            file.write((start + np.repeat(starts, counts) + number * sentence_tokens).tobytes())
+            sentence_file.write(
+                (start + np.repeat(starts, counts) + number * sentence_tokens).tobytes()
+            )
             documents += len(lengths)
             sentences += int(counts.sum())
             start += int(lengths.sum())
-        of.write(np.int64(sentences).tobytes())
-        file.write(np.int64(tokens).tobytes())
+        document_file.write(np.int64(sentences).tobytes())
+        sentence_file.write(np.int64(tokens).tobytes())
     return documents
 
 

@@ -196,9 +196,10 @@ def draw_segments(stream: Stream, start: int, room: int, rng: np.random.Generato
         second = first_end, end
     else:
         size = max(1, room - (first_end - start))
-        at = int(rng.integers(len(stream) - size))
-        others = stream.boundaries_around(at, at + size)
-        second = int(others[0]), min(int(others[-1]), len(stream) - 1)
+        place = int(rng.integers(len(stream) - size))
+        second_boundaries = stream.boundaries_around(place, place + size)
+        second_end = min(int(second_boundaries[-1]), len(stream) - 1)
+        second = int(second_boundaries[0]), second_end
     sizes = cut_to(first_end - start, second[1] - second[0], room)
     return Segments((start, start + sizes[0]), (second[0], second[0] + sizes[1]))
 

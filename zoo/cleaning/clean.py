@@ -33,6 +33,8 @@ from zoo.version import __version__
 FORMAT_VERSION = 1
 TEXTS = "texts"  # the directory of the parts in the output
 PLAN = "plan.json"
+LOCK = "lock"
+WORK_FOLDERS = ("parts", "reports", "tasks", "work")
 KEPT = "what is complete is kept, and --resume goes on with it"
 
 
@@ -155,7 +157,7 @@ def clean(
     plan = _make_plan(spec, files)
     with _work_directory(work, plan, force=force, resume=resume), writing(work, KEPT):
         counts = _run_stages(spec, files, work, executor)
-        if _make_plan(spec, files).sources != plan.sources:
+        if _make_plan(spec, files) != plan:
             raise VerificationError("a file changed while it was cleaned", "clean again")
         record = _publish(plan, work, target, counts, force=force)
     shutil.rmtree(work, ignore_errors=True)
@@ -197,8 +199,7 @@ def _make_plan(spec: CleaningSpec, files: Sequence[Path]) -> CleaningPlan:
 @contextlib.contextmanager
 def _work_directory(work: Path, plan: CleaningPlan, *, force: bool, resume: bool) -> Iterator[None]:
     """Make or open the directory of what is being cleaned, which belongs to this process."""
-    if work.is_symlink() or (work.exists() and not (work / PLAN).is_file()):
-        raise UsageError(f"{work} is not from zoo", "give another -o")
+    previous_plan = _read_plan(work)
     if work.exists() and not (force or resume):
         raise UsageError(
             f"{work} is an interrupted cleaning", "--resume continues it, --force begins again"
@@ -208,25 +209,45 @@ def _work_directory(work: Path, plan: CleaningPlan, *, force: bool, resume: bool
     with writing(work):
         work.mkdir(parents=True, exist_ok=True)
     busy = UsageError(f"another process cleans into {work}", "wait for it")
-    lock = lock_at_once(work / "lock", busy)
+    lock = lock_at_once(work / LOCK, busy)
     try:
         if resume:
-            _require_same_plan(work, plan)
+            _require_same_plan(work, previous_plan, plan)
         else:
-            for entry in work.iterdir():
-                if entry.is_dir() and not entry.is_symlink():
-                    shutil.rmtree(entry)
+            for name in WORK_FOLDERS:
+                shutil.rmtree(work / name, ignore_errors=True)
             atomic_write(work / PLAN, encode_json(plan))
         yield
     finally:
         lock.release()
 
 
-def _require_same_plan(work: Path, plan: CleaningPlan) -> None:
+def _read_plan(work: Path) -> CleaningPlan | None:
+    """Return the plan of a directory of what is being cleaned; ``None`` if none was begun.
+
+    Raises:
+        UsageError: the directory holds anything else, which belongs to somebody else.
+    """
+    refusal = UsageError(f"{work} is not an interrupted cleaning", "give another -o")
+    if work.is_symlink() or (work.exists() and not work.is_dir()):
+        raise refusal
+    names = {path.name for path in work.iterdir()} if work.exists() else set()
+    if names - {PLAN, LOCK, *WORK_FOLDERS}:
+        raise refusal
     path = work / PLAN
-    previous_plan = parse_json_record(
-        read_regular(path, "plan", MAX_JSON_BYTES), path, CleaningPlan
-    )
+    if PLAN not in names:
+        if names - {LOCK}:
+            raise refusal
+        return None
+    try:
+        return parse_json_record(read_regular(path, "plan", MAX_JSON_BYTES), path, CleaningPlan)
+    except VerificationError as error:
+        raise refusal from error
+
+
+def _require_same_plan(work: Path, previous_plan: CleaningPlan | None, plan: CleaningPlan) -> None:
+    if previous_plan is None:
+        raise UsageError(f"{work} has not begun", "leave --resume out, and give --force")
     for name in CleaningPlan.__struct_fields__:
         if getattr(previous_plan, name) != getattr(plan, name):
             raise UsageError(

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from zoo.cleaning.parts import ReadPart, WritePart
 from zoo.overrides import override
 
-MIN_NUM_SENTENCES = 3  # of a text from which lines or spans were removed, as in C4
+# A text that loses lines or spans must keep so many sentences, as in C4.
+MIN_NUM_SENTENCES = 3
 SPAN_SENTENCES = 3
 
 

@@ -31,7 +31,7 @@ from zoo.io.processes import exit_with_parent, hidden_main
 from zoo.overrides import override
 
 LOG = logging.getLogger("zoo")
-RESTARTS = 3  # of a task whose process was killed
+MAX_RESTARTS = 3  # A task whose process is killed is started again so often.
 POLL_SECONDS = 5.0
 ERRORS: dict[str, type[ZooError]] = {
     error.__name__: error for error in (SourceError, UsageError, VerificationError)
@@ -231,7 +231,7 @@ def _has_completed(
         raise _read_error(folder, task, stage.name)
     name = signal.Signals(-code).name
     kills[task] += 1
-    if kills[task] > RESTARTS:
+    if kills[task] > MAX_RESTARTS:
         raise VerificationError(
             f"task {task} of {stage.name} was killed {kills[task]} times, last by {name}",
             "give fewer --workers, or smaller files if the memory was full",

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from zoo.metrics.intervals import RESAMPLES, interval
 
-ROUNDS = 5_000  # of a permutation test
+PERMUTATIONS = 5_000
 Statistics = NDArray[np.float64]
 
 
@@ -38,7 +38,7 @@ def permutation_test(
     second: Statistics,
     value: Callable[[Statistics], float],
     seed: int,
-    rounds: int = ROUNDS,
+    rounds: int = PERMUTATIONS,
 ) -> float:
     """Return the p-value of a paired permutation test of a metric of two systems, from 0 to 1.
 

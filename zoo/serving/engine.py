@@ -37,7 +37,7 @@ PIECES_AHEAD = 64  # Largest number of pieces that a client has not read.
 # engine lets the event loop read what has arrived, as long as it brings more requests.
 ENOUGH_TEXTS = 64
 LOOP_TURNS = 4  # from bytes that have arrived to a job: they are read, and two tasks begin
-MAX_WAITS = 8  # for the event loop, before a batch
+MAX_WAITS = 8  # A batch waits for the event loop so often.
 SIMPLE_TEXT = TextExample("a", location="a simple text")
 
 

@@ -12,7 +12,7 @@ HEADER_SECONDS = 10.0
 HEADERS_TOO_LARGE = b"431 Request Header Fields Too Large"
 FREE_DESCRIPTORS = 64  # that connections leave to files
 MAX_CONNECTIONS = 8192  # Each may hold 64 KiB that its client does not read.
-UNREAD_SECONDS = 60.0  # in which a client has to read the end of an answer
+UNREAD_SECONDS = 60.0  # A client has to read the end of an answer in this time.
 TRANSPORT = "zoo.transport"  # Key of the scope for the transport of the connection.
 
 

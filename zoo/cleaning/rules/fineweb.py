@@ -1,14 +1,13 @@
 """The rules that FineWeb adds to those of C4 and Gopher (Penedo et al. 2024, section 3.5)."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
-from zoo.cleaning.rules.base import Cleaner, CleaningRule, CountLine
-from zoo.overrides import override
+from zoo.cleaning.rules.filter_rule import FilterRule
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineWebQuality(CleaningRule):
+class FineWebQuality(FilterRule):
     """Texts that are not lists of short or repeated lines.
 
     Attributes:
@@ -21,17 +20,10 @@ class FineWebQuality(CleaningRule):
 
     name: ClassVar[str] = "fineweb-quality"
     summary: ClassVar[str] = "texts that are lists of short or repeated lines"
+    filter_name: ClassVar[str] = "FineWebQualityFilter"
 
     line_punct_thr: float = 0.12
     short_line_thr: float = 0.67
     short_line_length: int = 30
     char_duplicates_ratio: float = 0.01
     new_line_ratio: float = 0.3
-
-    @override
-    def make_cleaner(self, language: str, count_line: CountLine) -> Cleaner:
-        from datatrove.pipeline.filters import FineWebQualityFilter
-
-        from zoo.cleaning.rules.datatrove_filters import adapt_filter
-
-        return adapt_filter(FineWebQualityFilter(**asdict(self), language=language), count_line)

@@ -1,14 +1,13 @@
 """The rules of MassiveText (Rae et al. 2021, arXiv:2112.11446, appendix A.1.1)."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
-from zoo.cleaning.rules.base import Cleaner, CleaningRule, CountLine
-from zoo.overrides import override
+from zoo.cleaning.rules.filter_rule import FilterRule
 
 
 @dataclass(frozen=True, kw_only=True)
-class GopherQuality(CleaningRule):
+class GopherQuality(FilterRule):
     """Texts that look like prose by their words and lines.
 
     Attributes:
@@ -26,6 +25,7 @@ class GopherQuality(CleaningRule):
 
     name: ClassVar[str] = "gopher-quality"
     summary: ClassVar[str] = "texts whose words and lines are not those of prose"
+    filter_name: ClassVar[str] = "GopherQualityFilter"
 
     min_doc_words: int = 50
     max_doc_words: int = 100_000
@@ -37,17 +37,9 @@ class GopherQuality(CleaningRule):
     max_non_alpha_words_ratio: float = 0.8
     min_stop_words: int = 2
 
-    @override
-    def make_cleaner(self, language: str, count_line: CountLine) -> Cleaner:
-        from datatrove.pipeline.filters import GopherQualityFilter
-
-        from zoo.cleaning.rules.datatrove_filters import adapt_filter
-
-        return adapt_filter(GopherQualityFilter(**asdict(self), language=language), count_line)
-
 
 @dataclass(frozen=True, kw_only=True)
-class GopherRepetition(CleaningRule):
+class GopherRepetition(FilterRule):
     """Texts that do not repeat themselves; n-grams have the limits of table A1.
 
     Attributes:
@@ -59,16 +51,9 @@ class GopherRepetition(CleaningRule):
 
     name: ClassVar[str] = "gopher-repetition"
     summary: ClassVar[str] = "texts that repeat lines, paragraphs or n-grams"
+    filter_name: ClassVar[str] = "GopherRepetitionFilter"
 
     dup_line_frac: float = 0.3
     dup_para_frac: float = 0.3
     dup_line_char_frac: float = 0.2
     dup_para_char_frac: float = 0.2
-
-    @override
-    def make_cleaner(self, language: str, count_line: CountLine) -> Cleaner:
-        from datatrove.pipeline.filters import GopherRepetitionFilter
-
-        from zoo.cleaning.rules.datatrove_filters import adapt_filter
-
-        return adapt_filter(GopherRepetitionFilter(**asdict(self), language=language), count_line)

@@ -19,7 +19,11 @@ from zoo.cli.options import (
 )
 from zoo.cli.output import result, table
 from zoo.cli.parameter_types import REFERENCE, FiniteRange, InputFile
-from zoo.cli.training.options import data_option
+from zoo.cli.training.options import (
+    data_option,
+    document_separator_option,
+    text_key_option,
+)
 
 if TYPE_CHECKING:
     from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
@@ -87,13 +91,7 @@ a document per row, every other file is text. .gz and .zst are decompressed."""
     "--tokenizer-sample-chars",
     "Number of characters that a tokenizer is trained on, evenly sampled.  [default: 100 million]",
 )
-@click.option(
-    "--document-separator",
-    type=click.Choice(["file", "blank-line", "line"]),
-    default="blank-line",
-    show_default=True,
-    help="Separator of documents in text files.",
-)
+@document_separator_option
 @click.option(
     "--sentence-splitter",
     type=click.Choice(["rule", "line"]),
@@ -101,12 +99,7 @@ a document per row, every other file is text. .gz and .zst are decompressed."""
     show_default=True,
     help="Split sentences by rule, or take each line as one.",
 )
-@shared_option(
-    "text",
-    "Column of the text in a table, or its key in JSON lines.",
-    default="text",
-    show_default=True,
-)
+@text_key_option
 @click.option(
     "--eval-fraction",
     type=FiniteRange(0, 1, max_open=True),

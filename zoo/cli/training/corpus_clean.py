@@ -15,7 +15,11 @@ from zoo.cli.options import (
 )
 from zoo.cli.output import line, result, table
 from zoo.cli.parameter_types import InputFile
-from zoo.cli.training.options import assigned_settings
+from zoo.cli.training.options import (
+    assigned_settings,
+    document_separator_option,
+    text_key_option,
+)
 
 if TYPE_CHECKING:
     from zoo.cleaning.clean import CleaningRecord
@@ -62,19 +66,8 @@ Each file is a task, so that many files of similar size keep all cores busy."""
     show_default=True,
     help="Language whose words and sentences are counted.",
 )
-@click.option(
-    "--document-separator",
-    type=click.Choice(["file", "blank-line", "line"]),
-    default="blank-line",
-    show_default=True,
-    help="Separator of documents in text files.",
-)
-@shared_option(
-    "text",
-    "Column of the text in a table, or its key in JSON lines.",
-    default="text",
-    show_default=True,
-)
+@document_separator_option
+@text_key_option
 @shared_option("assignments", "Set RULE.KEY, a setting of a rule.", multiple=True)
 @click.option(
     "--executor",

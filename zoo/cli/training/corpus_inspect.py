@@ -8,6 +8,7 @@ import click
 from zoo.cli.options import common_options, offline_option, shared_option
 from zoo.cli.output import fields, line, result, shorten, table
 from zoo.cli.parameter_types import REFERENCE, InputFile, LocalPath
+from zoo.cli.training.options import document_separator_option, text_key_option
 
 
 @click.command(
@@ -27,19 +28,8 @@ Examples:
     metavar="FILE",
     help="Model of fastText that identifies the languages of a sample, such as lid.176.bin.",
 )
-@click.option(
-    "--document-separator",
-    type=click.Choice(["file", "blank-line", "line"]),
-    default="blank-line",
-    show_default=True,
-    help="Separator of documents in text files.",
-)
-@shared_option(
-    "text",
-    "Column of the text in a table, or its key in JSON lines.",
-    default="text",
-    show_default=True,
-)
+@document_separator_option
+@text_key_option
 @offline_option
 @common_options
 def command(

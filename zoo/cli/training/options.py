@@ -21,6 +21,19 @@ text_option = shared_option("text", "Column of the text.  [default: text]")
 text_of_table_option = shared_option(
     "text", "Column of the text in a table, or its key in JSON lines.  [default: text]"
 )
+text_key_option = shared_option(
+    "text",
+    "Column of the text in a table, or its key in JSON lines.",
+    default="text",
+    show_default=True,
+)
+document_separator_option = click.option(
+    "--document-separator",
+    type=click.Choice(["file", "blank-line", "line"]),
+    default="blank-line",
+    show_default=True,
+    help="Separator of documents in text files.",
+)
 pair_option = shared_option("pair", "Column of the second text.")
 label_option = shared_option("label", "Column of the label.  [default: label]")
 skip_invalid_option = shared_option("skip_invalid", is_flag=True, default=None)

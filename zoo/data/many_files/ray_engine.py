@@ -14,8 +14,8 @@ from zoo.errors import PluginError, SourceError, UsageError, VerificationError, 
 from zoo.io.progress import progress
 
 INSTALL = "pip install ray"
-MAX_ATTEMPTS = 3  # for a file, if the actors that write it die
-LOG_LINES = 20  # of each log of Ray that are shown if it does not start
+MAX_ATTEMPTS = 3  # A file is given up when so many actors that wrote it have died.
+LOG_LINES = 20  # So many lines of each log are shown if Ray does not start.
 LOGS = ("gcs_server.out", "raylet.out", "raylet.err", "dashboard_agent.log")
 CONNECT_SECONDS = 10  # until a cluster must answer
 START_SECONDS = 600  # until an actor must have loaded its model

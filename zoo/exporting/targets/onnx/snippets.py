@@ -37,7 +37,7 @@ JS_POOLING = {"mean": "mean", "cls": "cls", "lasttoken": "last_token"}
 JS_ACTIVATIONS = {"identity": "logits", "sigmoid": "logits.sigmoid()"}
 SEQ2SEQ = "text2text-generation"
 PAIRS = "question-answering"  # The task of the Hub whose pipeline reads two texts.
-MAX_ANSWER_TOKENS = 15  # as in the pipeline of transformers 4
+MAX_ANSWER_TOKENS = 15  # The pipeline of transformers 4 has the same limit.
 # task of the Hub -> what its pipeline in Transformers.js takes
 PIPELINES = {
     "text-classification": '"A text."',

@@ -9,11 +9,13 @@ import sys
 import time
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cleaning.making import PROSE, read_rows, read_texts, write_texts
 from tests.in_process import exit_code
+from zoo.cleaning.executors import LocalExecutor
 
 SENTENCES = [sentence + "." for sentence in PROSE.removesuffix(".").split(". ")]
 
@@ -241,6 +243,40 @@ def test_outputs_that_are_there(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (output / "texts" / "mine.txt").write_text("mine")
     assert clean(source, "-o", output, "--rule", "c4", "--force") == 2
     assert "holds texts/mine.txt, which zoo did not write" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["{}", '{"zoo": 1}', "my plan"])
+def test_a_directory_of_somebody_else_is_left(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_texts(tmp_path / "a.jsonl", [PROSE])
+    work = tmp_path / "out.part"
+    (work / "parts").mkdir(parents=True)
+    (work / "plan.json").write_text(content)
+    (work / "parts" / "mine.txt").write_text("mine")
+    for option in ("--force", "--resume"):
+        assert clean(source, "-o", tmp_path / "out", "--rule", "c4", option) == 2
+        assert "is not an interrupted cleaning" in capsys.readouterr().err
+    assert (work / "parts" / "mine.txt").read_text() == "mine"
+
+
+def test_a_list_that_changes_meanwhile_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_texts(tmp_path / "a.jsonl", [PROSE])
+    words = tmp_path / "words.txt"
+    words.write_text("darn\n")
+    run = LocalExecutor.run
+
+    def change_and_run(self: LocalExecutor, *arguments: Any) -> None:
+        words.write_text("mayor\n")
+        run(self, *arguments)
+
+    monkeypatch.setattr(LocalExecutor, "run", change_and_run)
+    rule = ("--rule", "blocked-words", "--set", f"blocked-words.file={words}")
+    assert clean(source, "-o", tmp_path / "out", *rule) == 3
+    assert "a file changed while it was cleaned" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_bad_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

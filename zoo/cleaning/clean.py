@@ -26,6 +26,7 @@ from zoo.io.locks import lock_at_once
 from zoo.io.output.atomic import atomic_directory, atomic_write
 from zoo.io.output.full_disks import writing
 from zoo.io.output.overwrite import CLEANING_RECORD, check_target
+from zoo.io.output.staging import is_staged
 from zoo.io.paths import readable_name
 from zoo.io.progress import progress, progress_of_files
 from zoo.version import __version__
@@ -232,6 +233,7 @@ def _read_plan(work: Path) -> CleaningPlan | None:
     if work.is_symlink() or (work.exists() and not work.is_dir()):
         raise refusal
     names = {path.name for path in work.iterdir()} if work.exists() else set()
+    names = {name for name in names if not is_staged(name)}
     if names - {PLAN, LOCK, *WORK_FOLDERS}:
         raise refusal
     path = work / PLAN

@@ -35,7 +35,13 @@ from zoo.plugins import all_families
 from zoo.plugins.tasks import load_part, public_tasks
 from zoo.training.config.distill import DistillationConfig, DistillTextConfig
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
-from zoo.training.config.schema import DataConfig, FSDPConfig, InitConfig, TrainConfig
+from zoo.training.config.schema import (
+    DataConfig,
+    FSDPConfig,
+    InitConfig,
+    StreamConfig,
+    TrainConfig,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 INTRODUCTION = """\
@@ -150,6 +156,7 @@ def tables() -> Iterator[tuple[str, list[Row]]]:
     yield "## Pretraining", list(rows(TrainConfig))
     yield "### data", list(rows(DataConfig, "data."))
     yield "### data.reader", list(rows(ReaderConfig, "data.reader."))
+    yield "### data.stream", list(rows(StreamConfig, "data.stream."))
     yield "### init_from", list(rows(InitConfig, "init_from."))
     yield "### optimizer", list(rows(OptimizerConfig, "optimizer."))
     yield "### lr_scheduler", list(rows(LRSchedulerConfig, "lr_scheduler."))

@@ -27,6 +27,7 @@ from zoo.distillation.runs import DistillRun
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.distillation.teachers.teacher_cache import TeacherCache
 from zoo.errors import UsageError, VerificationError
+from zoo.objectives.base import ExampleDataset
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
 from zoo.training.trainer import Trainer
@@ -330,4 +331,5 @@ def test_static_masks_are_those_of_the_row(text: Path) -> None:
         for example in rows._rows(step, range(4))
     }
     rows.close()
+    assert isinstance(rows.dataset, ExampleDataset)
     assert len(epochs) == len(rows.dataset)

@@ -49,6 +49,7 @@ RANGES = {
     "threads": Range(1, MAX_THREADS),
     "top_k": Range(1),
     "vocab_size": Range(1),
+    "workers": Range(0),
 }
 
 

@@ -29,6 +29,7 @@ PRETRAIN_SETTINGS = SHARED_SETTINGS | {
     "train": "data.paths",
     "eval": "data.eval_paths",
     "text": "data.reader.text_field",
+    "streaming": "data.streaming",
     "tokenizer": "data.tokenizer",
     "global_batch_tokens": "global_batch_tokens",
 }

@@ -151,6 +151,7 @@ class RunOptions:
     max_time: float | None
     dry_run: bool
     timeout: float
+    workers: int | None = None  # Processes that tokenize a stream.
 
     @property
     def resumes_output(self) -> bool:
@@ -182,6 +183,7 @@ class RunOptions:
             offline=self.offline,
             force=self.force,
             max_time=self.max_time,
+            workers=self.workers,
             file=file,
         )
 
@@ -230,6 +232,7 @@ def pretrain(
     train: AnyPaths = (),
     eval: AnyPaths = (),
     text: str | None = None,
+    streaming: bool | None = None,
     tokenizer: AnyPath | None = None,
     global_batch_tokens: int | None = None,
     learning_rate: float | None = None,
@@ -255,6 +258,7 @@ def pretrain(
     force: bool = False,
     dry_run: bool = False,
     timeout: str | float | None = None,
+    workers: int | None = None,
 ) -> Training:
     """Pretrain a model on raw text; ``zoo pretrain`` does the same.
 
@@ -270,6 +274,7 @@ def pretrain(
             package.
         eval: held-out text.
         text: column of the text in a table, or its key in JSON lines.
+        streaming: tokenize the training text on the way, without a corpus.
         tokenizer: model whose tokenizer is used, or ``train`` to train one.
         global_batch_tokens: number of tokens per optimizer step.
         learning_rate: highest learning rate, which the schedule multiplies.
@@ -297,6 +302,7 @@ def pretrain(
         dry_run: return the plan, and train nothing.
         timeout: time that several processes wait for each other, in seconds or as ``90s`` or
             ``10m``; by default 10 minutes.
+        workers: number of processes that tokenize a stream, 0 for none; by default all cores.
 
     Returns:
         ``run``, ``model`` and ``report``, or ``runs`` over several seeds.
@@ -331,6 +337,7 @@ def pretrain(
         dry_run=dry_run,
         timeout=timeout,
     )
+    run_options = replace(run_options, workers=workers)
     options = {
         "size": size,
         "objective": objective,
@@ -339,6 +346,7 @@ def pretrain(
         "train": tuple(as_paths(train)),
         "eval": tuple(as_paths(eval)),
         "text": text,
+        "streaming": streaming,
         "tokenizer": None if tokenizer is None else as_reference(tokenizer),
         "global_batch_tokens": global_batch_tokens,
         "learning_rate": learning_rate,

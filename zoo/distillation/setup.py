@@ -74,7 +74,7 @@ class DistillSetup(RunSetup):
         return self.base.eval_batches(dist)
 
     @override
-    def passes(self, steps: int) -> float:
+    def passes(self, steps: int) -> float | None:
         return self.base.passes(steps)
 
     @override
@@ -238,6 +238,11 @@ def distill_setup(
         config = msgspec.structs.replace(config, max_seq_len=longest)
         base = finetune_setup(config, **options)
     else:
+        if config.data.streaming:
+            raise UsageError(
+                "a distillation reads a corpus, and data.streaming is set",
+                "leave it out: the corpus is built at the first run",
+            )
         base = pretrain_setup(config, **options)
         tokens = base.corpus.record.splits[TRAIN].tokens
         base = replace(base, config=config.resolved(tokens))

@@ -127,12 +127,8 @@ class TrainedModel:
     modules: "nn.Module | None" = None
 
 
-class ExampleDataset(ABC):
-    """A corpus packed into rows, for one objective and seed."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of rows."""
+class ExampleSource(ABC):
+    """Rows by index; a stream of them has no end."""
 
     @abstractmethod
     def example(self, index: int, rng: np.random.Generator) -> Example:
@@ -142,6 +138,14 @@ class ExampleDataset(ABC):
             index: index of the row.
             rng: random generator of this use of the row.
         """
+
+
+class ExampleDataset(ExampleSource):
+    """A corpus packed into rows, for one objective and seed."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of rows."""
 
 
 class TrainingObjective(ABC):

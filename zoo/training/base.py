@@ -4,12 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from torch import Tensor, nn
 
 from zoo.checkpoint import TOKENIZER
 from zoo.checkpoint.records import weights_digest
+from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.objectives.base import Batch, TrainingObjective
@@ -64,9 +65,16 @@ class RunSetup(ABC):
     def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
         """Return this process's batches of an evaluation."""
 
+    def with_workers(self, workers: int) -> Self:
+        """Return the setup with a number of processes that tokenize; only a stream has some."""
+        raise UsageError("--workers tokenize a stream, and this run has none", "leave it out")
+
     @abstractmethod
-    def passes(self, steps: int) -> float:
-        """Return the number of passes over the training data that a number of steps makes."""
+    def passes(self, steps: int) -> float | None:
+        """Return the number of passes over the training data that a number of steps makes.
+
+        ``None`` if the size of the data is not known.
+        """
 
     @abstractmethod
     def plan(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Batches of a run: a pure function of the step, prepared one step ahead in a thread."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeAlias, overload
@@ -12,8 +12,15 @@ from numpy.typing import NDArray
 
 from zoo.data.order import DEFAULT_ORDER, EpochOrder, RowOrder
 from zoo.data.rng import generator
-from zoo.objectives.base import Batch, Example, ExampleDataset, TrainingObjective
+from zoo.objectives.base import (
+    Batch,
+    Example,
+    ExampleDataset,
+    ExampleSource,
+    TrainingObjective,
+)
 from zoo.training.devices import DeviceTransfer, PendingBatches
+from zoo.training.distributed.context import DistContext
 
 Collate: TypeAlias = Callable[[Sequence[Example]], Batch]
 CollateWrapper: TypeAlias = Callable[[Collate, Sequence[Example]], Batch]
@@ -25,7 +32,7 @@ class BatchLoader:
     def __init__(
         self,
         objective: TrainingObjective,
-        dataset: ExampleDataset,
+        dataset: ExampleSource,
         *,
         seed: int,
         global_batch_size: int,  # rows per step, over all ranks
@@ -65,6 +72,7 @@ class BatchLoader:
         else:
             self.micro_batches = split_range(share_of(rows, rank, world_size), micro_batch_size)
         if order is None:
+            assert isinstance(dataset, ExampleDataset), "a stream has an order of its own"
             order = EpochOrder(DEFAULT_ORDER, len(dataset), seed)
         self._order: RowOrder = order
         self._lengths = lengths
@@ -154,8 +162,19 @@ class BatchLoader:
             rows = self._rows_before + (step - self._from_step) * self.global_batch_size
             return self._order[rows + place]
         # Each row of a stateful batch reads a contiguous part of the corpus.
+        assert isinstance(self.dataset, ExampleDataset), "a stream has no stateful objective"
         rows_per_place = len(self.dataset) // self.global_batch_size
         return place * rows_per_place + step % rows_per_place
+
+    def state_dict(self, step: int, dist: DistContext) -> dict[str, torch.Tensor]:
+        """Return the place in the data where a step begins, in tensors; all processes call it.
+
+        There are none where the place is a function of the step, as in a dataset with a length.
+        """
+        return {}
+
+    def load_state_dict(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Go on at the place that ``state_dict`` returned for a step."""
 
     def close(self) -> None:
         """Stop the thread that prepares batches."""

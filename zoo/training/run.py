@@ -97,6 +97,7 @@ class Run:
     force: bool = False  # Move an earlier run in ``output`` out of the way.
     max_time: float | None = None  # Seconds of training, after which the run stops.
     file: Path | None = None  # File that ``settings`` are from, for messages.
+    workers: int | None = None  # Processes that tokenize a stream; ``None`` for all cores.
 
     @property
     def given(self) -> ConfigDict:
@@ -280,6 +281,8 @@ class Run:
         setup = self.dist.main_process_first(build)
         hint = "give all hosts the same files, such as by a shared file system"
         self.dist.require_same("data", setup.input_digests(), hint)
+        if self.workers is not None:
+            setup = setup.with_workers(self.workers)
         return setup
 
     def _setup_again(self, run: Path, record: RunManifest, settings: ConfigDict) -> RunSetup:

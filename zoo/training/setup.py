@@ -1,9 +1,9 @@
 """Setup of a pretraining run from its configuration: corpus, tokenizer, objective, batches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 from blake3 import blake3
@@ -33,11 +33,13 @@ from zoo.training.logging.selection import select_loggers
 from zoo.training.state.load_weights import missing_modules, missing_modules_error
 from zoo.training.state.pretrained import PretrainedInit, require_known_tokens
 from zoo.training.state.run_manifest import RunManifest
+from zoo.training.streaming.data import StreamData, open_stream, require_same_shards
+from zoo.training.streaming.loader import StreamLoader
 from zoo.weights.names import inside
 
 if TYPE_CHECKING:
     from zoo.data.corpus import Corpus
-    from zoo.data.tokenizer import ExistingTokenizer
+    from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
     from zoo.training.trainer import Callback
 
 
@@ -47,7 +49,8 @@ class PretrainSetup(RunSetup):
 
     command: ClassVar[str] = "pretrain"
     config: TrainConfig
-    corpus: "Corpus"  # The tokenized corpus.
+    corpus: "Corpus"  # The tokenized corpus; with a stream, only its held-out documents.
+    stream: StreamData | None = None  # What is trained on in place of the corpus.
     objective: Objective
     # The objective with the shorter rows of a sequence-length warm-up.
     warmup_objective: Objective | None = None
@@ -89,23 +92,45 @@ class PretrainSetup(RunSetup):
         if self.config.trainable == "embeddings" and self.config.adapter is None:
             freeze_all_but_embeddings(self.family, self.objective, model)
 
+    @property
+    def eval_split(self) -> str:
+        """Name of the corpus's split to evaluate on."""
+        return "validation" if self.stream is None else "train"
+
     @override
-    def passes(self, steps: int) -> float:
+    def with_workers(self, workers: int) -> Self:
+        if self.stream is None:
+            return super().with_workers(workers)
+        return replace(self, stream=replace(self.stream, workers=workers))
+
+    @override
+    def passes(self, steps: int) -> float | None:
+        if self.stream is not None:
+            return None
         return steps * self.config.global_batch_tokens / self.corpus.record.splits["train"].tokens
 
     @override
     def plan(self) -> dict[str, str]:
         config = self.config
-        record = self.corpus.record
-        train_tokens = record.splits["train"].tokens
-        eval_tokens = record.splits["validation"].tokens
+        splits = self.corpus.record.splits
+        eval_tokens = splits[self.eval_split].tokens
         source = ", ".join(config.data.paths) or "the corpus of the package"
+        size = (
+            f"{splits['train'].tokens:,} tokens"
+            if self.stream is None
+            else self.stream.description()
+        )
+        steps = (
+            f"{config.max_steps:,} of {config.global_batch_size:,} rows of "
+            f"{config.seq_len:,} tokens"
+        )
         passes = self.passes(config.max_steps)
+        if passes is not None:
+            steps = f"{steps}, {passes:,.3g} passes over the data"
         return {
-            "data": f"{source}: {train_tokens:,} tokens, {eval_tokens:,} to evaluate",
+            "data": f"{source}: {size}, {eval_tokens:,} to evaluate",
             "tokenizer": self.tokenizer.description(),
-            "steps": f"{config.max_steps:,} of {config.global_batch_size:,} rows of "
-            f"{config.seq_len:,} tokens, {passes:,.3g} passes over the data",
+            "steps": steps,
         }
 
     @override
@@ -123,11 +148,16 @@ class PretrainSetup(RunSetup):
             "corpus_digest": digest,
             "data_order": self.data_order,
             "corpus_contents": blake3(msgspec.json.encode(parts, order="sorted")).hexdigest(),
+            "stream": None if self.stream is None else self.stream.record(),
         }
 
     @override
     def input_digests(self) -> dict[str, str]:
-        return {**super().input_digests(), "the corpus": self.manifest_fields()["corpus_contents"]}
+        digests = super().input_digests()
+        digests["the corpus"] = self.manifest_fields()["corpus_contents"]
+        if self.stream is not None:
+            digests["the stream"] = self.stream.contents_key()
+        return digests
 
     @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
@@ -140,9 +170,13 @@ class PretrainSetup(RunSetup):
                 f"the corpus in {self.corpus.path} is not the one that {run} began with",
                 "put the texts back as they were, or begin another run",
             )
+        if self.stream is not None:
+            require_same_shards(self.stream, run, record)
 
     @override
     def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
+        if self.stream is not None:
+            return {"stream": msgspec.to_builtins(self.stream.record())}
         splits = self.corpus.record.splits
         return {
             "corpus": {name: msgspec.to_builtins(split.files) for name, split in splits.items()}
@@ -182,7 +216,17 @@ def pretrain_setup(
     objective_class = objective_type(family, base_config, config.objective)
     if init is not None:
         _require_modules(init, objective_class, family)
-    corpus = open_corpus(config, family, init, offline=offline)
+    stream = None
+    if config.data.streaming:
+        if isinstance(config, EpochsConfig):
+            raise UsageError(
+                "the number of tokens of a stream is not known, so that epochs have no steps",
+                "give --max-steps in place of --epochs",
+            )
+        tokenizer_choice = choose_tokenizer(config, family, init, offline=offline)
+        stream, corpus = open_stream(config.data, tokenizer_choice, seed=config.seed)
+    else:
+        corpus = open_corpus(config, family, init, offline=offline)
     require_intact(corpus, file_blake3, contents=check_contents)
     if init is not None:
         require_known_tokens(init, corpus, config.data)
@@ -200,11 +244,17 @@ def pretrain_setup(
     if init is not None:
         _refuse_from_scratch(objective_class, options)
     objective = objective_class(vocabulary, model_config, config.seq_len, options)
+    if stream is not None and objective.stateful:
+        raise UsageError(
+            f"rows of {objective.name} continue in the next step, and a stream shuffles them",
+            "leave --streaming out",
+        )
     return PretrainSetup(
         config=config,
         family=family,
         model_config=model_config,
         corpus=corpus,
+        stream=stream,
         objective=objective,
         loggers=loggers,
         warmup_objective=_warmup_objective(objective, config.seq_len_warmup, family, vocabulary),
@@ -305,17 +355,25 @@ def open_corpus(
 ) -> "Corpus":
     """Return the corpus of a run, built now if the cache does not have it."""
     from zoo.data.cache import cached_corpus
+
+    data = config.data
+    tokenizer = choose_tokenizer(config, family, init, offline=offline)
+    return cached_corpus(data.paths, tokenizer, reader=data.reader, eval_paths=data.eval_paths)
+
+
+def choose_tokenizer(
+    config: TrainConfig, family: Family, init: PretrainedInit | None, *, offline: bool
+) -> "ExistingTokenizer | TokenizerToTrain":
+    """Return the tokenizer that reads the texts of a run, or the settings of one to train."""
     from zoo.data.tokenizer import TRAIN, TokenizerToTrain, load_tokenizer
 
     data = config.data
     if init is not None and data.tokenizer is None:
-        tokenizer: Any = init.own_tokenizer(family)
-    elif data.tokenizer in (None, TRAIN):
+        return init.own_tokenizer(family)
+    if data.tokenizer in (None, TRAIN):
         vocab_size = config.vocab_size or family.sizes()[config.size].vocab_size
-        tokenizer = TokenizerToTrain.for_family(family, vocab_size=vocab_size)
-    else:
-        tokenizer = load_tokenizer(str(data.tokenizer), family, offline=offline)
-    return cached_corpus(data.paths, tokenizer, reader=data.reader, eval_paths=data.eval_paths)
+        return TokenizerToTrain.for_family(family, vocab_size=vocab_size)
+    return load_tokenizer(str(data.tokenizer), family, offline=offline)
 
 
 def build_dataset(
@@ -372,27 +430,29 @@ def _make_loader(
     # Terms of a wrapper count all positions, so that none are added for it.
     if config.compile and setup.collate_wrapper is None:
         collate = partial(collate_static, objective)
+    options: dict[str, Any] = {
+        "seed": config.seed,
+        "global_batch_size": rows,
+        "micro_batch_size": config.micro_batch_size(objective.length),
+        "rank": dist.rank,
+        "world_size": dist.world_size,
+        "first_step": first_step,
+        "warmup_loader": warmup_loader,
+        "collate": collate,
+        "collate_wrapper": setup.collate_wrapper,
+        "device": dist.device,
+    }
+    if setup.stream is not None:
+        held_out = build_dataset(setup, setup.eval_split, 1, warmup=warmup)
+        stream_rows = setup.stream.rows(objective, held_out, config.seed)
+        return StreamLoader(objective, stream_rows, **options)
     dataset = build_dataset(setup, "train", rows, warmup=warmup)
-    return BatchLoader(
-        objective,
-        dataset,
-        seed=config.seed,
-        global_batch_size=rows,
-        micro_batch_size=config.micro_batch_size(objective.length),
-        rank=dist.rank,
-        world_size=dist.world_size,
-        first_step=first_step,
-        warmup_loader=warmup_loader,
-        collate=collate,
-        collate_wrapper=setup.collate_wrapper,
-        device=dist.device,
-        order=setup.row_order(len(dataset)),
-    )
+    return BatchLoader(objective, dataset, order=setup.row_order(len(dataset)), **options)
 
 
 def eval_batches(setup: PretrainSetup, dist: DistContext) -> list[Batch]:
     """Return this process's batches of an evaluation, always with rows of full length."""
-    dataset = build_dataset(setup, "validation", 1)
+    dataset = build_dataset(setup, setup.eval_split, 1)
     rows = min(len(dataset), setup.config.eval_sequences)
     rank = dist.rank
     world_size = dist.world_size

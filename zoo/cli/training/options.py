@@ -110,6 +110,12 @@ def run_options(function: Function) -> Function:
             data_option("train", "Training text, or a built corpus."),
             data_option("eval_data", "Held-out text for evaluation."),
             text_of_table_option,
+            click.option(
+                "--streaming",
+                is_flag=True,
+                default=None,
+                help="Tokenize the training text on the way, without a corpus.",
+            ),
             shared_option(
                 "tokenizer",
                 "Model whose tokenizer is used, or train.",

@@ -182,12 +182,12 @@ def read_documents(
     """
     for file in files:
         for text in _reader(file)(file, reading, problems):
-            for part in _parts(text):
+            for part in document_parts(text):
                 if part and not part.isspace():
                     yield part
 
 
-def _parts(text: str) -> Iterator[str]:
+def document_parts(text: str) -> Iterator[str]:
     """Yield a text, in parts if it is too long, cut between lines or words if possible."""
     start = 0
     while len(text) - start > MAX_DOCUMENT_CHARACTERS:
@@ -225,7 +225,7 @@ def _delimited(file: Path, reading: ReaderConfig, problems: RowProblems | None) 
     names = column_names(file)
     # A column that is a number counts in a file without a header.
     if names and reading.text_field not in names and not is_number(reading.text_field):
-        raise _no_field(str(file), reading.text_field, list(names))
+        raise missing_field(str(file), reading.text_field, list(names))
     for row in read_table(file, [reading.text_field], problems or NoProblems()):
         yield row.values[reading.text_field]
 
@@ -264,7 +264,7 @@ def _json_lines(file: Path, reading: ReaderConfig, problems: RowProblems | None)
             text: str = decoder.decode(line).text
             text.encode()
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            row_error = _row_error(file, number, line, field, error)
+            row_error = json_row_error(file, number, line, field, error)
             # If the first row lacks the field, its name is wrong.
             if problems is None or (isinstance(row_error, UsageError) and not has_field):
                 raise row_error from error
@@ -274,7 +274,7 @@ def _json_lines(file: Path, reading: ReaderConfig, problems: RowProblems | None)
         yield text
 
 
-def _row_error(file: Path, number: int, line: str, field: str, error: Exception) -> ZooError:
+def json_row_error(file: Path, number: int, line: str, field: str, error: Exception) -> ZooError:
     """Return the error that describes an invalid line of JSON."""
     location = f"{file}, line {number}"
     try:
@@ -288,13 +288,14 @@ def _row_error(file: Path, number: int, line: str, field: str, error: Exception)
     if not isinstance(row, dict):
         return VerificationError(f"{location} is not a JSON object", "each line must be one")
     if field not in row:
-        return _no_field(location, field, list(map(str, row)))
+        return missing_field(location, field, list(map(str, row)))
     return VerificationError(
         f"{location}: {field!r} is not a string: {error}", "leave that row out"
     )
 
 
-def _no_field(location: str, field: str, fields: list[str]) -> UsageError:
+def missing_field(location: str, field: str, fields: list[str]) -> UsageError:
+    """Return the error for rows without the text's field, which names theirs."""
     hint = did_you_mean(field, fields) or f"it has {', '.join(fields[:8]) or 'none'}"
     return UsageError(f"{location} has no field {field!r}", f"{hint}; --text names it")
 
@@ -323,7 +324,7 @@ def _check_parquet(file: Path, table: Any, field: str) -> None:
     from pyarrow import types
 
     if field not in table.schema_arrow.names:
-        raise _no_field(str(file), field, table.schema_arrow.names)
+        raise missing_field(str(file), field, table.schema_arrow.names)
     value_type = table.schema_arrow.field(field).type
     if types.is_dictionary(value_type):
         value_type = value_type.value_type

@@ -142,9 +142,11 @@ class CheckpointCallback(Callback):
             "objective": self.setup.objective.name,
             "seed": trainer.config.seed,
             "steps": trainer.step,
-            "epochs": round(self.setup.passes(trainer.step), 4),
-            "tokens": trainer.tokens,
         }
+        passes = self.setup.passes(trainer.step)
+        if passes is not None:
+            record["epochs"] = round(passes, 4)
+        record["tokens"] = trainer.tokens
         if trainer.stopped_at is not None:
             record["stopped_by"] = MAX_TIME
         record["settings"] = _settings_of_card(trainer)

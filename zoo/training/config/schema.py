@@ -12,7 +12,7 @@ from zoo.adapted_models.registry import require_packed_documents, with_adapter
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import SourceError, UsageError
 from zoo.families.recipe import OptimizerConfig, Recipe
-from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER
+from zoo.io.limits import MAX_LANES, MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.init_checkpoint import (
     config_differences,
     config_similarity,
@@ -109,6 +109,30 @@ def check_fsdp(config: Any) -> None:
         )
 
 
+class StreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the training data is read with ``data.streaming``."""
+
+    # Number of parts in which the files are read side by side. Each process of a run reads the
+    # lanes of its rows: a multiple of the number of processes, and a divisor of the rows of a step.
+    lanes: int = 8
+    # Number of documents of a lane that are shuffled together. A lane reads more of them if they
+    # fill less than 64 rows, and fewer if they have over four million characters.
+    shuffle_buffer: int = 1024
+    # Number of documents that are held out for evaluation, the first ones of the files; 0 if
+    # ``data.eval_paths`` has others.
+    eval_documents: int = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(
+            self,
+            {
+                "lanes": (1, MAX_LANES),
+                "shuffle_buffer": (1, MAX_RUN_NUMBER),
+                "eval_documents": (0, MAX_RUN_NUMBER),
+            },
+        )
+
+
 class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Training and evaluation data."""
 
@@ -120,9 +144,22 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # model's, or a new one if there is none.
     tokenizer: str | None = None
     reader: ReaderConfig = ReaderConfig()  # Separation of files into documents and sentences.
+    # Read ``paths`` while training on them, without a corpus.
+    streaming: bool = False
+    stream: StreamConfig = StreamConfig()  # How they are read then.
 
     def __post_init__(self) -> None:
         _check_names(*self.paths, *self.eval_paths, self.tokenizer)
+        if not self.streaming and self.stream != StreamConfig():
+            raise ValueError("stream is set, and needs streaming")
+        if not self.streaming:
+            return
+        if not self.paths:
+            raise ValueError("streaming is set, and paths names no files")
+        if bool(self.eval_paths) == bool(self.stream.eval_documents):
+            raise ValueError(
+                "a stream takes either eval_paths or stream.eval_documents, to evaluate on"
+            )
 
 
 class InitConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ from zoo.io.json import JsonStruct
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.stream_record import StreamRecord
 
 SETTINGS = "config.yaml"
 MANIFEST = "run.json"
@@ -42,6 +43,8 @@ class RunManifest(JsonStruct, kw_only=True):
     # BLAKE3 of what the corpus holds, whatever its sources are called; empty in runs of earlier
     # versions.
     corpus_contents: str = ""
+    # Lanes and files of a stream; ``corpus`` then has its held-out documents.
+    stream: StreamRecord | None = None
     # Kind of the order of documents and rows, of a run on a corpus; ``arrays`` in runs of earlier
     # versions. See ``zoo.data.order``.
     data_order: DataOrder = "arrays"

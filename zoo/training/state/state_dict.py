@@ -26,6 +26,7 @@ from zoo.training.state.checkpoints import (
 from zoo.training.state.recovery import SavedCheckpoint
 
 SEPARATOR = ":"
+STREAM = "stream"  # The stem of the file with the place in a stream.
 
 
 class TrainerState(Protocol):
@@ -48,7 +49,10 @@ class TrainerState(Protocol):
 
 
 def trainer_state_dict(trainer: TrainerState) -> dict[str, Tensors]:
-    """Return file stem -> tensors by name: weights, optimizer, EMA, metrics, recurrent states."""
+    """Return file stem -> tensors by name.
+
+    These are weights, optimizer, EMA, metrics, recurrent states, and the place in a stream.
+    """
     averaged_weights: Tensors = {}
     if trainer.ema is not None:
         averaged_weights = trainer.ema.state_dict()
@@ -58,6 +62,7 @@ def trainer_state_dict(trainer: TrainerState) -> dict[str, Tensors]:
         "ema_decay": averaged_weights,
         "totals": trainer.train_metrics.values,
         "memory": trainer.dist.gather_rows(_recurrent_rows(trainer)),
+        STREAM: trainer.train_dataloader.state_dict(trainer.step, trainer.dist),
     }
 
 
@@ -112,6 +117,7 @@ def load_trainer_state_dict(
     trainer.optimizer_began = saved.meta.optimizer_began
     totals = groups.get("totals", {})
     trainer.train_metrics.values = {name: pair.to(device) for name, pair in totals.items()}
+    trainer.train_dataloader.load_state_dict(trainer.step, groups.get(STREAM, {}))
     # The checkpoint has the recurrent states of all rows of a step; this process takes its own.
     global_rows = groups.get("memory", {})
     if global_rows:

@@ -1,0 +1,289 @@
+"""Runs on a stream: the rows of each step, kills and resumes, and what is refused."""
+
+import json
+import os
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from blake3 import blake3
+from torch import Tensor
+
+from tests.data.streams.making import documents, write_json_lines
+from tests.training.runs import (
+    EVAL_TEXT,
+    TEXT,
+    assert_same,
+    finish,
+    finish_in_two_processes,
+    options,
+    records,
+    small,
+)
+from zoo.data.cache import cached_corpus
+from zoo.data.tokenizer import TokenizerToTrain
+from zoo.errors import UsageError
+from zoo.plugins import get_family
+from zoo.training.distributed.context import DistContext
+from zoo.training.run import PretrainRun
+from zoo.training.setup import PretrainSetup, pretrain_setup, train_dataloader
+from zoo.training.streaming.loader import StreamLoader, merge_tables
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+FAMILY = "gpt"
+STEPS = 12
+LANES = 4
+COUNT = 400  # Documents.
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a folder of shards of unlike sizes."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    texts = documents(COUNT)
+    write_json_lines(folder / "a.jsonl", texts[:250])
+    write_json_lines(folder / "b.jsonl.gz", texts[250:350])
+    write_json_lines(folder / "c.jsonl.zst", texts[350:])
+    return folder
+
+
+@pytest.fixture
+def tokenizer(shared_home: Path) -> str:
+    """Return a corpus whose tokenizer streams read with."""
+    trained = TokenizerToTrain.for_family(get_family(FAMILY), vocab_size=400)
+    return str(cached_corpus([TEXT], trained, eval_fraction=0).path)
+
+
+def stream_settings(data: Path, tokenizer: str, **changes: Any) -> dict[str, Any]:
+    settings = {
+        "paths": [str(data)],
+        "eval_paths": [str(EVAL_TEXT)],
+        "tokenizer": tokenizer,
+        "streaming": True,
+        "stream": {"lanes": LANES, "shuffle_buffer": 20},
+    }
+    return {**settings, **changes}
+
+
+def open_setup(data: Path, tokenizer: str, **changes: Any) -> PretrainSetup:
+    config = small(
+        FAMILY, data=stream_settings(data, tokenizer), global_batch_tokens=512, **changes
+    )
+    return pretrain_setup(config)
+
+
+class Processes:
+    """The loaders of several processes of a run, in this process."""
+
+    def __init__(
+        self, setup: PretrainSetup, count: int, step: int = 0, table: Tensor | None = None
+    ) -> None:
+        cpu = torch.device("cpu")
+        self.loaders: list[StreamLoader] = []
+        for rank in range(count):
+            loader = train_dataloader(setup, DistContext(rank, count, cpu))
+            assert isinstance(loader, StreamLoader)
+            if table is not None:
+                loader.load_state_dict(step, {"lanes": table})
+            self.loaders.append(loader)
+
+    def step_digest(self, step: int) -> str:
+        """Return the digest of the token ids of a step, in the order of its rows."""
+        digest = blake3()
+        for loader in self.loaders:
+            for batch in loader.make_batches(step):
+                digest.update(batch.tensors["input_ids"].numpy().tobytes())
+        return digest.hexdigest()
+
+    def table(self, step: int) -> Tensor:
+        """Return the table of lanes that a checkpoint of a step has."""
+        tables = [loader._states[step] for loader in self.loaders]
+        return merge_tables(self.loaders[0]._loaded, torch.stack(tables))
+
+    def lanes_read(self) -> list[int]:
+        """Return the number of lanes that each process has read."""
+        return [
+            sum(lane._packed is not None for lane in loader.rows.lanes) for loader in self.loaders
+        ]
+
+    def close(self) -> None:
+        for loader in self.loaders:
+            loader.close()
+
+
+def step_digests(setup: PretrainSetup, processes: int) -> list[str]:
+    group = Processes(setup, processes)
+    digests = [group.step_digest(step) for step in range(STEPS)]
+    group.close()
+    return digests
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_steps_have_the_same_rows_in_any_number_of_processes(
+    count: int, data: Path, tokenizer: str
+) -> None:
+    setup = open_setup(data, tokenizer)
+    assert step_digests(setup, count) == step_digests(setup, 1)
+
+
+def test_a_process_only_reads_the_lanes_of_its_rows(data: Path, tokenizer: str) -> None:
+    group = Processes(open_setup(data, tokenizer), 2)
+    group.step_digest(0)
+    assert group.lanes_read() == [LANES // 2, LANES // 2]
+    group.close()
+
+
+def test_kills_and_resumes_with_other_processes(data: Path, tokenizer: str) -> None:
+    """At random steps, the run goes on with another number of processes and of workers."""
+    setup = open_setup(data, tokenizer)
+    steps = 60
+    unbroken = Processes(setup, 1)
+    expected = [unbroken.step_digest(step) for step in range(steps)]
+    assert int(unbroken.table(steps)[:, 0].max()) >= 1, "an epoch has ended"
+    rng = random.Random(0)
+    digests: list[str] = []
+    table = None
+    while len(digests) < steps:
+        begin = len(digests)
+        workers = 1 if begin == 0 else 0
+        group = Processes(setup.with_workers(workers), rng.choice([1, 2, 4]), begin, table)
+        end = min(steps, begin + rng.randint(1, 25))
+        digests.extend(group.step_digest(step) for step in range(begin, end))
+        table = group.table(end)
+        group.close()
+    assert digests == expected
+
+
+def test_an_epoch_has_each_token_once(data: Path, tokenizer: str) -> None:
+    """The labels of the first epoch of all lanes are the tokens of all documents, by hand."""
+    setup = open_setup(data, tokenizer)
+    assert setup.stream is not None
+    vocabulary = setup.objective.vocabulary
+    expected: Counter[int] = Counter()
+    for text in documents(COUNT):
+        ids = vocabulary.tokenizer.encode(text, add_special_tokens=False).ids
+        expected.update([*ids, vocabulary.special_token_id("eos")])
+    group = Processes(setup, 1)
+    labels: Counter[int] = Counter()
+    rows = group.loaders[0].rows
+    for lane in rows.lanes:
+        row = 0
+        while True:
+            example = lane.example(row, None)  # type: ignore[arg-type]
+            if lane.state.position.epoch > 0:
+                break
+            labels.update(example.values["labels"].tolist())
+            row += 1
+    assert labels == expected
+    group.close()
+
+
+def test_batches_that_lanes_do_not_divide_are_read_in_order(data: Path, tokenizer: str) -> None:
+    config = small(FAMILY, data=stream_settings(data, tokenizer), global_batch_tokens=64 * 6)
+    setup = pretrain_setup(config)
+    assert step_digests(setup, 2) == step_digests(setup, 1)
+
+
+def stream_options(data: Path, tokenizer: str, **changes: Any) -> list[str]:
+    settings = stream_settings(data, tokenizer)
+    return [FAMILY, *options(data=settings, global_batch_tokens=512, **changes)]
+
+
+def test_a_resumed_run_ends_at_the_same_bytes(data: Path, tokenizer: str, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    second = tmp_path / "second"
+    words = stream_options(data, tokenizer)
+    assert finish(*words, "-o", str(first)).returncode == 0
+    assert finish(*words, "-o", str(second), "--max-time", "0.001s").returncode == 0
+    done = finish("--resume", str(second), "--workers", "2")
+    assert done.returncode == 0, done.stderr
+    assert_same(first, second)
+    record = json.loads((first / "run.json").read_bytes())["stream"]
+    assert [Path(shard["name"]).name for shard in record["shards"]] == [
+        "a.jsonl",
+        "b.jsonl.gz",
+        "c.jsonl.zst",
+    ]
+
+
+def test_two_processes_have_the_losses_of_one(data: Path, tokenizer: str, tmp_path: Path) -> None:
+    words = stream_options(data, tokenizer, config={"embedding_dropout": 0.0, "dropout": 0.0})
+    words += ["--set=config.attention_dropout=0.0"]
+    one = tmp_path / "one"
+    two = tmp_path / "two"
+    assert finish(*words, "-o", str(one)).returncode == 0
+    finish_in_two_processes("pretrain", *words, "-o", str(two), "--max-time", "0.001s")
+    assert finish("--resume", str(two)).returncode == 0
+    expected = [record["loss"] for record in records(one)]
+    assert [record["loss"] for record in records(two)] == pytest.approx(expected, abs=1e-5)
+
+
+def test_held_out_documents(data: Path, tokenizer: str, tmp_path: Path) -> None:
+    settings = stream_settings(data, tokenizer, eval_paths=[])
+    settings["stream"] = {"lanes": LANES, "eval_documents": 100}
+    setup = pretrain_setup(small(FAMILY, data=settings, global_batch_tokens=512))
+    assert setup.corpus.record.splits["train"].documents == 100
+    assert step_digests(setup, 2) == step_digests(setup, 1)
+
+
+def test_changed_files_are_named(data: Path, tokenizer: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = stream_options(data, tokenizer)
+    assert finish(*words, "-o", str(run), "--max-time", "0.001s").returncode == 0
+    file = data / "a.jsonl"
+    content = file.read_bytes()
+    times = (file.stat().st_atime_ns, file.stat().st_mtime_ns)
+    file.write_bytes(content[:-100])
+    done = finish("--resume", str(run))
+    assert done.returncode == 2
+    assert f"a.jsonl has {len(content) - 100:,} bytes, and had {len(content):,}" in done.stderr
+    # A change that keeps size and time is noticed by the rows that are read again.
+    file.write_bytes(content.replace(b"mat", b"dog"))
+    os.utime(file, ns=times)
+    done = finish("--resume", str(run))
+    assert done.returncode == 3
+    assert "a.jsonl from row 1 on are not those that the run read" in done.stderr
+    file.write_bytes(content)
+    done = finish("--resume", str(run))
+    assert done.returncode == 2
+    assert f"a.jsonl was changed since {run} began" in " ".join(done.stderr.split())
+
+
+def test_a_worker_that_dies_is_named(data: Path, tokenizer: str) -> None:
+    setup = open_setup(data, tokenizer)
+    group = Processes(setup.with_workers(1), 1)
+    group.step_digest(0)
+    worker: Any = group.loaders[0].rows.blocks
+    worker._workers[0]._process.kill()
+    with pytest.raises(UsageError, match=r"process 1 of 1 that tokenizes .* killed by SIGKILL"):
+        for step in range(1, 100):
+            group.step_digest(step)
+    group.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer": None}, "a stream takes a tokenizer that exists"),
+        ({"eval_paths": []}, "takes either eval_paths or stream.eval_documents"),
+        ({"paths": []}, "streaming is set, and paths names no files"),
+        ({"streaming": False}, "stream is set, and needs streaming"),
+    ],
+)
+def test_settings_that_are_refused(
+    changes: dict[str, Any], message: str, data: Path, tokenizer: str
+) -> None:
+    settings = {**stream_settings(data, tokenizer), **changes}
+    with pytest.raises(UsageError, match=message):
+        pretrain_setup(small(FAMILY, data=settings))
+
+
+def test_epochs_of_a_stream_are_refused(data: Path, tokenizer: str) -> None:
+    settings = {"data": stream_settings(data, tokenizer), "num_train_epochs": 2}
+    run = PretrainRun({"family": FAMILY, **settings}, DistContext.initialize("cpu"))
+    with pytest.raises(UsageError, match="give --max-steps in place of --epochs"):
+        run.describe()

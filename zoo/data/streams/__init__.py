@@ -1,0 +1,1 @@
+"""Text that is read while a run trains on it, without a corpus."""

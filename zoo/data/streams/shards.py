@@ -1,0 +1,76 @@
+"""Shards of a stream: files whose rows are documents, and which are read from any row on."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zoo.data.readers.documents import ReaderConfig
+from zoo.errors import VerificationError
+
+TO_THE_END = -1  # The end of a segment that ends with its shard.
+
+
+class Segment(NamedTuple):
+    """A part of a shard that one lane reads in an epoch."""
+
+    shard: int  # Number of the shard.
+    start_row: int  # First row of the shard; in a stretch of bytes, rows count from 0.
+    end_row: int  # Row after the last one.
+    start_offset: int  # Byte at which it begins; 0 where rows are not found by bytes.
+    end_offset: int  # Byte after its end.
+
+
+class Row(NamedTuple):
+    """A document of a segment, and where the next one is."""
+
+    text: str
+    next_row: int
+    next_offset: int
+
+
+@dataclass(frozen=True)
+class Shard(ABC):
+    """A file of a stream; it can be pickled for another process."""
+
+    file: Path
+    size: int  # Bytes.
+
+    def check(self, reader: ReaderConfig) -> None:  # noqa: B027 (optional)
+        """Check that the shard has a column of text, if its format has columns."""
+
+    @abstractmethod
+    def segments(self, number: int, target_bytes: int) -> list[Segment]:
+        """Return the parts that lanes can read apart.
+
+        Args:
+            number: number of this shard.
+            target_bytes: size of a part, where the format can be cut.
+        """
+
+    @abstractmethod
+    def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:
+        """Yield the rows of a segment.
+
+        Args:
+            segment: the segment.
+            row: row to begin with.
+            offset: its byte.
+            reader: column of the text, and separation of documents.
+        """
+
+
+def whole_shard(number: int) -> Segment:
+    """Return the segment of a shard that cannot be cut."""
+    return Segment(number, 0, TO_THE_END, 0, TO_THE_END)
+
+
+def require_text(value: Any, location: str, field: str) -> str:
+    """Check that a value of the text's column is a string."""
+    if not isinstance(value, str):
+        shown = repr(value)[:100]
+        raise VerificationError(
+            f"{location}: {field!r} is not a string: {shown}", "leave that row out"
+        )
+    return value

@@ -1,0 +1,18 @@
+"""The stream of a run, in its manifest."""
+
+from zoo.io.json import JsonStruct
+
+
+class ShardRecord(JsonStruct):
+    """A shard of a stream, in the manifest of a run."""
+
+    name: str
+    bytes: int
+    modified: int  # Time of the last modification, in nanoseconds.
+
+
+class StreamRecord(JsonStruct):
+    """The stream of a run, in its manifest."""
+
+    lanes: int
+    shards: list[ShardRecord]

@@ -1,0 +1,1 @@
+"""Runs that read their text while they train on it."""

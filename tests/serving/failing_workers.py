@@ -8,6 +8,7 @@ With ``--slow``, each process writes a file into a folder, and takes a minute to
 
 import functools
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -21,13 +22,14 @@ from starlette.routing import Route
 from zoo.errors import SourceError, ZooError
 from zoo.serving import server
 from zoo.serving.logs import log_as_json
+from zoo.serving.protocol import TRANSPORT
 
 
 def create(file: Path) -> Starlette:
     """Return an application; called in each process."""
     if not file.exists():
         sys.exit(SourceError.exit_code)
-    return Starlette(routes=[Route("/", answer)])
+    return Starlette(routes=[Route("/", answer), Route("/nodelay", answer_nodelay)])
 
 
 def create_slowly(folder: Path) -> Starlette:
@@ -41,18 +43,25 @@ async def answer(request: Request) -> PlainTextResponse:
     return PlainTextResponse("served")
 
 
+async def answer_nodelay(request: Request) -> PlainTextResponse:
+    """Answer with the option of the connection that turns Nagle's algorithm off."""
+    accepted = request.scope[TRANSPORT].get_extra_info("socket")
+    option = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    return PlainTextResponse(str(option))
+
+
 def main() -> None:
     server.LONGEST_PAUSE = 2.0
     server.MAX_FAILED_STARTS = 2
     log_as_json("info")
-    socket = server.listen(server.Address("127.0.0.1", 0))
+    server_socket = server.listen(server.Address("127.0.0.1", 0))
     function = create_slowly if "--slow" in sys.argv else create
     config = server._config(functools.partial(function, Path(sys.argv[1])), workers=2)
-    url = f"http://127.0.0.1:{socket.getsockname()[1]}"
+    url = f"http://127.0.0.1:{server_socket.getsockname()[1]}"
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         try:
-            server._Workers(config, [socket], lambda: print(url, flush=True)).run()
+            server._Workers(config, [server_socket], lambda: print(url, flush=True)).run()
         except ZooError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(error.exit_code)

@@ -1,5 +1,6 @@
 """HTTP itself: methods, versions, connections that stay open, addresses, and the page of /docs."""
 
+import asyncio
 import json
 import re
 import socket
@@ -11,6 +12,7 @@ import pytest
 
 from tests.serving.server import Server
 from tools.browser import BROWSER, Browser
+from zoo.serving.server import Address, listen
 
 TEXT = "A cat sat on the mat."
 BODY = json.dumps({"inputs": TEXT}).encode()
@@ -197,3 +199,23 @@ def test_clients_that_do_not_read_are_disconnected(server: Server) -> None:
     # About ten numbers of ten characters for each of 384 dimensions and ten tokens of 256 texts.
     assert received < 5_000_000
     assert server.metric("zoo_waiting_bytes") == 0
+
+
+@pytest.mark.parametrize("reuse_port", [False, True])
+def test_packets_do_not_wait_for_acknowledgements(reuse_port: bool) -> None:
+    async def accept_one() -> int:
+        options: asyncio.Queue[int] = asyncio.Queue()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted = writer.get_extra_info("socket")
+            options.put_nowait(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        server_socket = listen(Address("127.0.0.1", 0, reuse_port=reuse_port))
+        async with await asyncio.start_server(accept, sock=server_socket):
+            _, writer = await asyncio.open_connection(*server_socket.getsockname())
+            option = await options.get()
+            writer.close()
+        return option
+
+    assert asyncio.run(accept_one()) != 0

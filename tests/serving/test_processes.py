@@ -43,6 +43,7 @@ def test_a_server_ends_when_no_process_can_be_started(tmp_path: Path) -> None:
         try:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
+            assert int(httpx2.get(f"{url}/nodelay").text) != 0
             first, second = worker_processes(process.pid)
             file.unlink()
             os.kill(first, signal.SIGKILL)

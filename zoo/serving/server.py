@@ -65,10 +65,12 @@ def listen(address: Address) -> socket.socket:
         UsageError: the port is in use, or the host is not one of this machine.
     """
     try:
-        (family, _, _, _, place), *_ = socket.getaddrinfo(
+        (family, kind, protocol, _, place), *_ = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        server_socket = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio turns Nagle's algorithm off, which delays the second packet of an answer by the
+        # client's delayed acknowledgement, only where the protocol is named.
+        server_socket = socket.socket(family, kind, protocol)
     except OSError as error:
         raise UsageError(f"--host {address.host}: {error.strerror or error}") from error
     try:

@@ -27,10 +27,11 @@ SETTINGS = {
     "finetune": ("zoo.training.config.finetune", ("FineTuneConfig",)),
     "distill": ("zoo.training.config.distill", ("DistillTextConfig", "DistillTaskConfig")),
 }
-# Setting with the options of an objective -> the setting that names the objective.
-OBJECTIVE_OPTIONS = {
+# Setting with the options of an objective or task -> the setting that names it.
+OPTION_TABLES = {
     "objective_args": "objective",
     "seq_len_warmup.objective_args": "seq_len_warmup.objective",
+    "task_args": "task",
 }
 # Arguments and options that may name a family, or a model of one.
 MODELS = ("family_or_file", "model", "family", "ref", "source", "teacher")
@@ -78,9 +79,9 @@ class AssignmentType(NamesType):
         if separator:
             return [f"{key}={value}" for value in setting_values(ctx, key)]
         names = [*super().names(ctx, incomplete)]
-        for table in OBJECTIVE_OPTIONS:
-            if incomplete.startswith(table):  # Objectives are imported for their options.
-                names += objective_options(ctx, table)
+        for table in OPTION_TABLES:
+            if incomplete.startswith(table):  # Objectives and tasks are imported for their options.
+                names += table_options(ctx, table)
         return names
 
 
@@ -219,8 +220,8 @@ def settings(ctx: click.Context) -> Iterator[str]:
             yield from (f"config.{name}=" for name in config.__struct_fields__)
 
 
-def objective_options(ctx: click.Context, table: str) -> Iterator[str]:
-    """Yield the options of the objectives that a command may train, as ``--set`` takes them.
+def table_options(ctx: click.Context, table: str) -> Iterator[str]:
+    """Yield the options of the objectives or tasks that a command may train.
 
     Args:
         ctx: the command line so far.
@@ -228,13 +229,21 @@ def objective_options(ctx: click.Context, table: str) -> Iterator[str]:
     """
     from zoo.training.config.synonyms import setting_paths
 
-    for options_type in _objective_option_types(ctx, table):
+    for options_type in _option_types(ctx, table):
         for path in setting_paths(options_type):
             yield f"{table}.{path}="
 
 
-def _objective_option_types(ctx: click.Context, table: str) -> Iterator[Any]:
-    """Yield the types of the options of an objective that is named, or else of the family's."""
+def _option_types(ctx: click.Context, table: str) -> Iterator[Any]:
+    """Yield the types of the options in a table: of what is named, or else of all candidates."""
+    names = _names_given(ctx, OPTION_TABLES[table])
+    if table == "task_args":
+        return _task_option_types(ctx, names)
+    return _objective_option_types(ctx, names)
+
+
+def _objective_option_types(ctx: click.Context, names: list[str]) -> Iterator[Any]:
+    """Yield the types of the options of some objectives, by default of those of the family."""
     from zoo.errors import PluginError, UsageError
     from zoo.objectives import OBJECTIVES
     from zoo.objectives.base import Objective
@@ -243,14 +252,25 @@ def _objective_option_types(ctx: click.Context, table: str) -> Iterator[Any]:
     locations = dict(OBJECTIVES)
     for family in _named(ctx):
         locations.update(family.objectives)
-    for name in _named_objectives(ctx, OBJECTIVE_OPTIONS[table]) or objectives(ctx):
+    for name in names or objectives(ctx):
         # An objective that does not exist, or cannot be imported, has no options.
         with contextlib.suppress(PluginError, UsageError):
             yield import_class("objectives", name, locations, Objective).options_type
 
 
-def _named_objectives(ctx: click.Context, setting: str) -> list[str]:
-    """Return the names that a command line gives a setting which names an objective."""
+def _task_option_types(ctx: click.Context, names: list[str]) -> Iterator[Any]:
+    """Yield the types of the options of some tasks, by default of those that the model has."""
+    from zoo.errors import PluginError, UsageError
+    from zoo.plugins.tasks import training_task
+
+    for name in names or tasks(ctx):
+        # A task that does not exist, or cannot be imported, has no options.
+        with contextlib.suppress(PluginError, UsageError):
+            yield training_task(name).options_type
+
+
+def _names_given(ctx: click.Context, setting: str) -> list[str]:
+    """Return the values that a command line gives a setting."""
     names = []
     if ctx.params.get(setting) is not None:
         names.append(str(ctx.params[setting]))
@@ -268,8 +288,8 @@ def setting_values(ctx: click.Context, path: str) -> Iterator[str]:
     from zoo.training.config.synonyms import field_types
 
     table, _, option = path.rpartition(".")
-    if table in OBJECTIVE_OPTIONS:
-        for options_type in _objective_option_types(ctx, table):
+    if table in OPTION_TABLES:
+        for options_type in _option_types(ctx, table):
             for field_type in field_types(options_type, option):
                 yield from _choices(field_type)
     if path in NAMED_VALUES:

@@ -11,6 +11,7 @@ from zoo.conversion.dtypes import align_codes
 from zoo.conversion.infer_head import ConversionPlan
 from zoo.conversion.open import OpenCheckpoint
 from zoo.conversion.unread_files import find_unread_files, unread_heads
+from zoo.families.heads import with_head
 from zoo.io.digests.files import FileDigest
 from zoo.io.tensors.formats import DTYPE_NAMES, TensorReader, widest_dtype
 from zoo.weights import MappingReport
@@ -253,7 +254,7 @@ class ConversionReport:
         source_format = self.format
         if self.quantized:
             source_format += f" in {', '.join(self.quantized)}"
-        yield f"{self.reference} is {self.family} with head {self.head}, read from {source_format}"
+        yield f"{self.reference} is {with_head(self.family, self.head)}, read from {source_format}"
         yield f"  parameters   {self.parameters:,}"
         yield f"  mapped       {self.mapped} tensors to {len(mapping.copies)} ({dtypes})"
         modules = {folder: ", ".join(names) for folder, names in self.modules.items()}

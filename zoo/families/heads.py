@@ -34,6 +34,13 @@ _STANDARD = {
 }
 
 
+def with_head(family: str, head: str) -> str:
+    """Return how messages call a family with a head, which may be the bare backbone."""
+    if head == "none":
+        return f"{family} without a head"
+    return f"{family} with head {head}"
+
+
 def standard_head(kind: str, *names: str, **changes: Any) -> Head:
     """Return a head with the inputs, outputs and tasks that it has in most families.
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.families.heads import with_head
 from zoo.inspection.inspection import (
     AttentionMaps,
     Floats,
@@ -40,7 +41,7 @@ def _render_model(look: Look) -> str:
     # A mix of layers is not a layer.
     layer_names = [name for name in first.layers if name.startswith("layer")]
     width = first.hidden[-1].shape[-1]
-    about = f"{look.family} with head {look.head}, {len(layer_names)} layers of width {width}"
+    about = f"{with_head(look.family, look.head)}, {len(layer_names)} layers of width {width}"
     data = readable_values(page_data(look))
     return html.render("look.html", title=_title(look), about=about, data=data)
 

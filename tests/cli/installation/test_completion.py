@@ -236,6 +236,16 @@ def completions(*words: str) -> set[str]:
         ),
         ("zoo pretrain bert --set objective_ar", {"objective_args="}, set()),
         (
+            "zoo finetune m --task sentence-embedding --set task_args.",
+            {"task_args.loss=", "task_args.pooling="},
+            {"task_args.doc_stride="},
+        ),
+        (
+            "zoo finetune m --set task=ordinal-regression --set task_args.doc",
+            {"task_args.doc_stride="},
+            {"task_args.loss="},
+        ),
+        (
             "zoo pretrain bert --set seq_len_warmup.objective_args.mask_p",
             {"seq_len_warmup.objective_args.mask_prob="},
             set(),

@@ -60,7 +60,7 @@ def ct2_block(prefix: str, ours: str = "layers.{i}.") -> Names:
 
 
 def unsupported(config: Any, head: str, model: WeightMap) -> str | None:
-    """Return what of a model neither CTranslate2 nor GGUF has; ``None`` for nothing."""
+    """Return why neither CTranslate2 nor GGUF supports a model; ``None`` if they may."""
     targets = {entry.target for entry in model.entries()}
     if "embeddings.project.weight" in targets:
         return "it has no projection from narrower embeddings to the width of the blocks"
@@ -77,33 +77,37 @@ def encoder_ctranslate2(
     """Return an encoder as CTranslate2 describes it, or why it cannot."""
     if head != "none":
         return NO_HEAD
-    if reason := unsupported(config, head, model):
+    reason = unsupported(config, head, model)
+    if reason is not None:
         return reason
     if config.activation not in CT2_ACTIVATIONS:
         return f"it has no activation function {config.activation}"
     targets = {entry.target for entry in model.entries()}
-    types = "embeddings.types.weight" in targets
-    pooler = "pooler.weight" in targets
-    names: dict[Any, Any] = {
-        "encoder/embeddings_0/weight": "embeddings.tokens.weight",
-        **({"encoder/embeddings_1/weight": "embeddings.types.weight"} if types else {}),
+    has_pooler = "pooler.weight" in targets
+    num_embeddings = 1
+    names: dict[Any, Any] = {"encoder/embeddings_0/weight": "embeddings.tokens.weight"}
+    if "embeddings.types.weight" in targets:
+        num_embeddings = 2
+        names["encoder/embeddings_1/weight"] = "embeddings.types.weight"
+    names |= {
         "encoder/position_encodings/encodings": (
             "embeddings.positions.weight",
             SkipRows(skipped_positions),
         ),
         **ct2_norm("encoder/layernorm_embedding", "embeddings.norm"),
         **ct2_block("encoder/layer_{i}/"),
-        **({"pooler_dense/{p}": "pooler.{p}"} if pooler else {}),
     }
+    if has_pooler:
+        names["pooler_dense/{p}"] = "pooler.{p}"
     settings = {
         "num_layers": config.num_layers,
         "num_heads": config.num_heads,
         "pre_norm": False,
         "activation": CT2_ACTIVATIONS[config.activation],
         "layernorm_embedding": True,
-        "num_source_embeddings": 1 + types,
+        "num_source_embeddings": num_embeddings,
         "layer_norm_epsilon": getattr(config, "layer_norm_eps", 1e-12),
-        "pooler": pooler,
+        "pooler": has_pooler,
     }
     return RuntimeModel(
         "encoder", settings, runtime_weights(names, model, {"i": config.num_layers})
@@ -124,7 +128,8 @@ def encoder_gguf(
     """Return an encoder as llama.cpp's first architecture of encoders describes it, or why not."""
     if head == "sequence-classification" and not tanh_classifier:
         return "its classifiers have tanh, and this one another activation function"
-    if reason := unsupported(config, head, model):
+    reason = unsupported(config, head, model)
+    if reason is not None:
         return reason
     if config.activation not in GGUF_GELU:
         return f"its activation function is gelu, not {config.activation}"
@@ -139,11 +144,13 @@ def encoder_gguf(
         classifier = {"cls.{p}": "head.dense.{p}", "cls.output.{p}": "head.out.{p}"}
     else:
         classifier = {"cls.{p}": "pooler.{p}", "cls.output.{p}": "head.{p}"}
-    types = "embeddings.types.weight" in targets
     names: dict[Any, Any] = {
         "token_embd.weight": "embeddings.tokens.weight",
         "position_embd.weight": ("embeddings.positions.weight", SkipRows(skipped_positions)),
-        **({"token_types.weight": "embeddings.types.weight"} if types else {}),
+    }
+    if "embeddings.types.weight" in targets:
+        names["token_types.weight"] = "embeddings.types.weight"
+    names |= {
         "token_embd_norm.{p}": "embeddings.norm.{p}",
         **layered(
             "blk.{i}.",
@@ -180,11 +187,15 @@ def encoder_from_gguf(
         prefix: what the names of the Hub's classes begin with.
         skipped_positions: number of position embeddings that the format leaves out.
     """
-    classifies = "cls.output.weight" in header.shapes
+    class_name = f"{prefix}Model"
+    labels: Mapping[str, Any] = {}
+    if "cls.output.weight" in header.shapes:
+        class_name = f"{prefix}ForSequenceClassification"
+        labels = header.labels()
     return {
         "model_type": model_type,
-        "architectures": [f"{prefix}{'ForSequenceClassification' if classifies else 'Model'}"],
-        **(header.labels() if classifies else {}),
+        "architectures": [class_name],
+        **labels,
         **header.common_keys(),
         "max_position_embeddings": header.rows("position_embd.weight") + skipped_positions,
         "type_vocab_size": header.rows("token_types.weight"),

@@ -35,13 +35,19 @@ class ExportInfo(msgspec.Struct, frozen=True):
     @property
     def dtypes(self) -> dict[str, list[str]]:
         """Dtype -> files of the graphs in it; the first is the default."""
-        copies = {str(dtype): list(info.graphs) for dtype, info in self.quantized.items()}
-        return {**({self.dtype: list(self.graphs)} if self.graphs else {}), **copies}
+        files: dict[str, list[str]] = {}
+        if self.graphs:
+            files[self.dtype] = list(self.graphs)
+        for dtype, info in self.quantized.items():
+            files[dtype] = list(info.graphs)
+        return files
 
     def remedy(self, dtype: str, installed: str) -> str:
         """Return the remedy for a release of ONNX Runtime that is too old; empty for others."""
-        copies = {str(name): info.min_onnxruntime for name, info in self.quantized.items()}
-        required_version = {self.dtype: self.min_onnxruntime, **copies}[dtype]
+        required_version = self.min_onnxruntime
+        for quantized_dtype, info in self.quantized.items():
+            if quantized_dtype == dtype:
+                required_version = info.min_onnxruntime
         if required_version is None or _release(required_version) <= _release(installed):
             return ""
         return f"install onnxruntime {required_version} or newer"
@@ -59,8 +65,9 @@ def read_export_info(checkpoint: Checkpoint) -> ExportInfo:
         raise VerificationError(
             f"{checkpoint.path / MANIFEST}: export: no graph is listed", "export it again"
         )
+    most_graphs = 2 if info.cache else 1
     for graphs in info.dtypes.values():
-        if not 1 <= len(graphs) <= (2 if info.cache else 1):
+        if not 1 <= len(graphs) <= most_graphs:
             raise VerificationError(
                 f"{checkpoint.path / MANIFEST}: export: graphs: {len(graphs)} are listed",
                 "export it again",
@@ -71,7 +78,10 @@ def read_export_info(checkpoint: Checkpoint) -> ExportInfo:
 def check_files(checkpoint: Checkpoint, dtype: str | None = None) -> int:
     """Compare graphs and their external data with the digests of the manifest."""
     dtypes = read_export_info(checkpoint).dtypes
-    graphs = [graph for name in dtypes if dtype in (None, name) for graph in dtypes[name]]
+    graphs: list[str] = []
+    for name, files in dtypes.items():
+        if dtype in (None, name):
+            graphs += files
     names: set[str] = set()
     if dtype is None:
         names |= {name for name in checkpoint.manifest.files if name.endswith(DATA)}
@@ -96,5 +106,6 @@ def check_file(checkpoint: Checkpoint, name: str) -> Path:
         raise VerificationError(
             f"{path} is not the file that {manifest} describes: it is missing", "export it again"
         )
-    require_blake3(path, recorded_digest.blake3 if recorded_digest else None, manifest)
+    blake3 = None if recorded_digest is None else recorded_digest.blake3
+    require_blake3(path, blake3, manifest)
     return path

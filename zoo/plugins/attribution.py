@@ -26,26 +26,29 @@ def plugin_error(error: BaseException) -> PluginError | None:
             folders = getattr(sys.modules.get(package), "__path__", ())
             inside = any(path.startswith(folder + os.sep) for folder in folders)
             if inside or _belongs(module, package):
-                message = str(error.msg if isinstance(error, SyntaxError) else error)
-                text = ": ".join(filter(None, (type(error).__name__, " ".join(message.split()))))
                 place = f"{os.path.basename(path)}, line {number}, of {module or package}"
-                return broken(plugin, f"{text} ({place})")
+                return broken(plugin, f"{_message(error)} ({place})")
     return None
 
 
 def provider_error(provided: object, error: Exception) -> PluginError | None:
     """Return the error for an exception in a method of a plugin's family or format."""
-    if plugin_fault := plugin_error(error):
+    plugin_fault = plugin_error(error)
+    if plugin_fault is not None:
         return plugin_fault
     plugin = third_party(provided)
-    return broken(plugin, f"{type(error).__name__}: {error}") if plugin else None
+    if plugin is None:
+        return None
+    return broken(plugin, f"{type(error).__name__}: {error}")
 
 
 def third_party(provided: object) -> PluginInfo | None:
     """Return the plugin that provides a family or file format; ``None`` for a built-in one."""
     module = type(provided).__module__
-    plugins = (p for package, p in _third_parties().items() if _belongs(module, package))
-    return next(plugins, None)
+    for package, plugin in _third_parties().items():
+        if _belongs(module, package):
+            return plugin
+    return None
 
 
 def config_of_size(family: "Family", size: str) -> Any:
@@ -67,16 +70,32 @@ def _belongs(module: str, package: str) -> bool:
 
 def _third_parties() -> dict[str, PluginInfo]:
     """Return package -> plugin, for plugins of other distributions."""
+    plugins: list[PluginInfo] = []
     try:
-        plugins = [plugin for rivals in entry_points_by_name().values() for plugin in rivals]
-        plugins += [named.plugin for kind in KINDS for named in named_objects(kind)]
-    except ZooError:  # reported where a command loads plugins
+        for rivals in entry_points_by_name().values():
+            plugins += rivals
+        for kind in KINDS:
+            plugins += [named.plugin for named in named_objects(kind)]
+    except ZooError:  # It is reported where a command loads plugins.
         return {}
     parties = {}
-    for plugin in (plugin for plugin in plugins if not plugin.built_in):
+    for plugin in plugins:
+        if plugin.built_in:
+            continue
         module = plugin.module.partition(":")[0].strip()
-        parties[getattr(sys.modules.get(module), "__package__", None) or module] = plugin
+        package = getattr(sys.modules.get(module), "__package__", None)
+        parties[package or module] = plugin
     return parties
+
+
+def _message(error: BaseException) -> str:
+    """Return the name and the message of an exception in one line."""
+    name = type(error).__name__
+    message = str(error)
+    if isinstance(error, SyntaxError):
+        message = error.msg
+    line = " ".join(message.split())
+    return f"{name}: {line}" if line else name
 
 
 def _locations(error: BaseException) -> Iterator[tuple[str, str, int]]:

@@ -1,7 +1,7 @@
 """Tokenizer files of a directory in the Hub's layout, as ``from_pretrained`` reads them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo.io.json import encode_hub_json
@@ -24,33 +24,33 @@ def hub_tokenizer_files(
     inputs: Sequence[str] | None = None,
     padding_side: str = "right",
 ) -> dict[str, bytes]:
-    """Return the tokenizer files of a directory in the Hub's layout."""
-    # ``tokenizer.json`` is copied, with the truncation and padding of the source, and
-    # ``tokenizer_class`` is a class that applies no options to it, so that the ids are the same.
-    # The options are also written, for users who load another class
+    """Return the tokenizer files of a directory in the Hub's layout.
+
+    ``tokenizer.json`` is copied, with the truncation and padding of the source.
+    """
     tokenizer = json.loads(tokenizer_json)
-    normalizer = tokenizer.get("normalizer") or {}
-    # token types are an input if the tokenizer sets more than one
-    types = ("token_type_ids",) * sets_token_types(tokenizer.get("post_processor") or {})
-    # the side is stated if it is not the default, or overrides ``tokenizer.json``
-    states_side = info.truncation_side != "right" or "truncation" in info.sections
     roles = {f"{role}_token": token for role, token in info.special.items()}
-    config: dict[str, Any] = {
-        **({"padding_side": padding_side} if padding_side != "right" else {}),
-        **info.extra_config,
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        **({"model_max_length": info.max_tokens} if info.max_tokens else {}),
-        "model_input_names": [
-            name
-            for name in inputs or ("input_ids", *types, "attention_mask")
-            if info.token_types or name != "token_type_ids"
-        ],
-        **({"truncation_side": info.truncation_side} if states_side else {}),
-        **({"split_special_tokens": True} if info.split_special_tokens else {}),
-        **{key: normalizer[name] for key, (name, _) in OPTIONS.items() if name in normalizer},
-        **roles,
-    }
+    config: dict[str, Any] = {}
+    if padding_side != "right":
+        config["padding_side"] = padding_side
+    config |= info.extra_config
+    # This class applies no options to ``tokenizer.json``, so that the ids are the same.
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    config["clean_up_tokenization_spaces"] = False
+    if info.max_tokens:
+        config["model_max_length"] = info.max_tokens
+    config["model_input_names"] = _input_names(tokenizer, info, inputs)
+    # A side that is not the default, or overrides ``tokenizer.json``, has to be stated.
+    if info.truncation_side != "right" or "truncation" in info.sections:
+        config["truncation_side"] = info.truncation_side
+    if info.split_special_tokens:
+        config["split_special_tokens"] = True
+    # Options of the normalizer are for users who load another class.
+    normalizer = tokenizer.get("normalizer") or {}
+    for key, (name, _) in OPTIONS.items():
+        if name in normalizer:
+            config[key] = normalizer[name]
+    config |= roles
     if info.splitter is not None:
         return info.splitter.hub_files(tokenizer, config)
     if info.sections:
@@ -63,6 +63,21 @@ def hub_tokenizer_files(
     if info.targets is not None:
         files[TARGET_TOKENIZER_JSON] = unpack(info.targets, TARGET_TOKENIZER_JSON)
     return files
+
+
+def _input_names(
+    tokenizer: Mapping[str, Any], info: TokenizerInfo, inputs: Sequence[str] | None
+) -> list[str]:
+    """Return the inputs of the model that the tokenizer makes."""
+    if inputs:
+        names = list(inputs)
+    elif sets_token_types(tokenizer.get("post_processor") or {}):
+        names = ["input_ids", "token_type_ids", "attention_mask"]
+    else:
+        names = ["input_ids", "attention_mask"]
+    if not info.token_types and "token_type_ids" in names:
+        names.remove("token_type_ids")
+    return names
 
 
 def hub_token_ids(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str, int]:

@@ -29,19 +29,21 @@ class OpenVinoSession(TargetSession):
     ) -> None:
         super().__init__(checkpoint, "openvino", precision)
         settings: dict[str, Any] = {**EXACT, "PERFORMANCE_HINT": "LATENCY"}
-        if count := threads or environment_threads():
-            settings["INFERENCE_NUM_THREADS"] = count
+        num_threads = threads or environment_threads()
+        if num_threads:
+            settings["INFERENCE_NUM_THREADS"] = num_threads
         model = read_model(folder / MODEL)
-        names = {name for port in model.inputs for name in port.names}
-        returned = {name for port in model.outputs for name in port.names}
-        if not names <= set(self.inputs) or not set(self.outputs) <= returned:
+        input_names = _port_names(model.inputs)
+        output_names = _port_names(model.outputs)
+        if not input_names <= set(self.inputs) or not set(self.outputs) <= output_names:
             raise VerificationError(
-                f"{folder / MODEL} takes {', '.join(sorted(names))} and returns "
-                f"{', '.join(sorted(returned))}, where the model takes {', '.join(self.inputs)} "
+                f"{folder / MODEL} takes {', '.join(sorted(input_names))} and returns "
+                f"{', '.join(sorted(output_names))}, where the model takes "
+                f"{', '.join(self.inputs)} "
                 f"and returns {', '.join(self.outputs)}",
                 "export it again",
             )
-        self._taken = sorted(names)
+        self._input_names = sorted(input_names)
         self._file = folder / MODEL
         try:
             self._compiled = openvino.Core().compile_model(model, "CPU", settings)
@@ -58,9 +60,17 @@ class OpenVinoSession(TargetSession):
         self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
     ) -> "Mapping[str, NDArray[Any]]":
         try:
-            inputs = {name: arrays[name] for name in self._taken}
+            inputs = {name: arrays[name] for name in self._input_names}
             self._request.infer(inputs, share_inputs=True, share_outputs=True)
         except RuntimeError as error:
             raise self._failure(error) from error
-        # a tensor is overwritten by the next run
+        # A tensor is overwritten by the next run.
         return {name: self._request.get_tensor(name).data.copy() for name in names}
+
+
+def _port_names(ports: Sequence[Any]) -> set[str]:
+    """Return the names of inputs or outputs, of which each may have several."""
+    names: set[str] = set()
+    for port in ports:
+        names |= port.names
+    return names

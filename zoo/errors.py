@@ -3,6 +3,22 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+# Folder of this machine -> the place elsewhere that it is a copy of, such as ``s3://bucket/``.
+_PLACES: dict[str, str] = {}
+
+
+def name_place(folder: str, place: str) -> None:
+    """Show a folder in messages and records as the place elsewhere that it is a copy of."""
+    _PLACES[folder] = place
+
+
+def with_places(text: str) -> str:
+    """Return a text with the names of places in place of those of their copies."""
+    for folder, place in _PLACES.items():
+        if folder in text:
+            text = text.replace(folder, place)
+    return text
+
 
 class ZooError(Exception):
     """Base class of the errors of zoo, shown as one line: message, then remedy.
@@ -20,9 +36,9 @@ class ZooError(Exception):
 
     def __init__(self, what: str, hint: str = "", details: Sequence[str] = ()) -> None:
         super().__init__(what, hint)
-        self.what = what
-        self.hint = hint
-        self.details = details
+        self.what = with_places(what)
+        self.hint = with_places(hint)
+        self.details = [with_places(line) for line in details]
 
     def __str__(self) -> str:
         line = f"{self.what}; {self.hint}" if self.hint else self.what

@@ -1,4 +1,4 @@
-"""No command takes a URL for a path of this machine, neither as an argument nor in a file."""
+"""No command takes an unknown URL for a path, neither as an argument nor in a file."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tests.faults import newer
 from tests.interfaces import commands
 from zoo.errors import UsageError
 
-URL = "s3://bucket/name.jsonl"
+URL = "abfs://bucket/name.jsonl"
 PATH_WORDS = {"DIR", "FILE", "PATH", "RUN", "REF", "CONFIG.yaml"}
 EXCEPTIONS = {"FILE|TEXT"}  # a text may begin with a URL, and then has a slot
 
@@ -49,28 +49,36 @@ COMMANDS: dict[str, Words] = {
     "run -o": lambda i: ["run", "classify", i / "model", "a", "-o", URL],
     "run --input": lambda i: ["run", "classify", i / "model", "--input", URL],
     "eval --eval": lambda i: ["eval", i / "model", *newer.TASK, "--eval", URL],
-    "eval --report": lambda i: [*newer.evaluate(i, "--report", "s3://b/r.html")],
-    "eval --figures": lambda i: [*newer.evaluate(i, "--figures", "s3://b/figures")],
+    "eval --report": lambda i: [*newer.evaluate(i, "--report", "abfs://b/r.html")],
+    "eval --figures": lambda i: [*newer.evaluate(i, "--figures", "abfs://b/figures")],
     "eval --predictions": lambda i: [*newer.evaluate(i, "--predictions", URL)],
-    "convert -o": lambda i: ["convert", i / "model", "--to", "hub", "-o", "gs://b/o"],
-    "convert": lambda i: ["convert", "s3://b/model", "-o", "out"],
+    "convert -o": lambda i: ["convert", i / "model", "--to", "hub", "-o", "abfs://b/o"],
+    "convert": lambda i: ["convert", "abfs://b/model", "-o", "out"],
     "fetch": lambda i: ["fetch", "https://huggingface.co/org/name"],
-    "--lock": lambda i: ["fetch", "org/name", "--lock", "s3://b/zoo.lock"],
-    "export -o": lambda i: ["export", i / "model", "-o", "s3://b/o"],
-    "look -o": lambda i: ["look", i / "model", "a", "-o", "s3://b/o.html"],
-    "finetune -o": lambda i: [*newer.finetune(i), "-o", "s3://b/run"],
+    "--lock": lambda i: ["fetch", "org/name", "--lock", "abfs://b/zoo.lock"],
+    "export -o": lambda i: ["export", i / "model", "-o", "abfs://b/o"],
+    "look -o": lambda i: ["look", i / "model", "a", "-o", "abfs://b/o.html"],
+    "finetune -o": lambda i: [*newer.finetune(i), "-o", "abfs://b/run"],
     "finetune --train": lambda i: ["finetune", "bert", *newer.TASK, "--train", f"x={URL}"],
-    "finetune --resume": lambda i: ["finetune", "--resume", "s3://b/run"],
+    "finetune --resume": lambda i: ["finetune", "--resume", "abfs://b/run"],
     "pretrain --set data": lambda i: [*newer.pretrain(i), "--set", f"data.eval_paths=[{URL}]"],
-    "pretrain --set tokenizer": lambda i: [*newer.pretrain(i), "--set", "data.tokenizer=s3://b/m"],
-    "pretrain --set init_from": lambda i: [*newer.pretrain(i), "--set", "init_from.model=s3://b/m"],
-    "distill --cache-teacher": lambda i: [*newer.distill(i, None), "--cache-teacher", "s3://b/c"],
-    "distill --recipe": lambda i: [*newer.distill(i), "--recipe", "s3://b/recipe.yaml"],
+    "pretrain --set tokenizer": lambda i: [
+        *newer.pretrain(i),
+        "--set",
+        "data.tokenizer=abfs://b/m",
+    ],
+    "pretrain --set init_from": lambda i: [
+        *newer.pretrain(i),
+        "--set",
+        "init_from.model=abfs://b/m",
+    ],
+    "distill --cache-teacher": lambda i: [*newer.distill(i, None), "--cache-teacher", "abfs://b/c"],
+    "distill --recipe": lambda i: [*newer.distill(i), "--recipe", "abfs://b/recipe.yaml"],
     "corpus build": lambda i: ["corpus", "build", URL, "-o", "out"],
-    "plugins new -o": lambda i: ["plugins", "new", "mine", "-o", "s3://b/o"],
-    "adapter list": lambda i: ["adapter", "list", "s3://b/o"],
-    "compare": lambda i: ["compare", "s3://b/run"],
-    "push": lambda i: ["push", "s3://b/run", "org/name"],
+    "plugins new -o": lambda i: ["plugins", "new", "mine", "-o", "abfs://b/o"],
+    "adapter list": lambda i: ["adapter", "list", "abfs://b/o"],
+    "compare": lambda i: ["compare", "abfs://b/run"],
+    "push": lambda i: ["push", "abfs://b/run", "org/name"],
     "generation": lambda i: ["run", "generate", i / "model", "a", "--generation-config", URL],
 }
 
@@ -84,11 +92,11 @@ def test_a_url_ends_a_command_before_it_writes(inputs: Path, name: str) -> None:
 
 
 SETTINGS: dict[str, dict[str, object]] = {
-    "data": {"data": {"train": ["s3://b/t.jsonl"]}},
-    "eval": {"data": {"eval": ["s3://b/t.jsonl"]}},
-    "teacher": {"distillation": {"teachers": ["s3://b/model"]}},
-    "cache": {"distillation": {"cache_teacher": "s3://b/cache"}},
-    "student": {"student": {"name": "s3://b/model"}},
+    "data": {"data": {"train": ["abfs://b/t.jsonl"]}},
+    "eval": {"data": {"eval": ["abfs://b/t.jsonl"]}},
+    "teacher": {"distillation": {"teachers": ["abfs://b/model"]}},
+    "cache": {"distillation": {"cache_teacher": "abfs://b/cache"}},
+    "student": {"student": {"name": "abfs://b/model"}},
 }
 
 
@@ -106,8 +114,8 @@ def test_a_url_in_a_file_of_settings(inputs: Path, name: str) -> None:
 
 
 def test_a_home_that_is_a_url(inputs: Path) -> None:
-    done = warm.zoo("plugins", "disable", "bert", ZOO_HOME="s3://b/home")
-    assert done.returncode == 2 and "s3://b/home is a URL" in done.stderr
+    done = warm.zoo("plugins", "disable", "bert", ZOO_HOME="abfs://b/home")
+    assert done.returncode == 2 and "abfs://b/home is a URL" in done.stderr
     assert list(Path().iterdir()) == []
 
 
@@ -117,12 +125,12 @@ def test_python_functions_refuse_urls(inputs: Path) -> None:
     task: dict[str, Any] = {"task": "text-classification", "offline": True, "score": False}
     calls: list[Callable[[], object]] = [
         lambda: zoo.load("https://huggingface.co/org/name"),
-        lambda: zoo.load(inputs / "model", adapter="s3://b/adapter"),
+        lambda: zoo.load(inputs / "model", adapter="abfs://b/adapter"),
         lambda: model.run_table("classify", URL, "out.jsonl"),
         lambda: model.run_table("classify", table, URL),
         lambda: model.run_table("classify", table, Path(URL)),
         lambda: zoo.evaluate(model, task="text-classification", eval=URL),
-        lambda: zoo.distill("s3://b/model", student="bert", train=[table]),
+        lambda: zoo.distill("abfs://b/model", student="bert", train=[table]),
         lambda: zoo.distill(inputs / "model", student="bert", train=[URL], **task),
         lambda: zoo.distill(inputs / "model", student="bert", train=[table], output=URL, **task),
     ]

@@ -6,8 +6,9 @@ import pytest
 
 from tests.checkpoints import hub_checkpoint as hub_checkpoint
 from tests.hub.hub_server import Hub, etag_of, tiny_safetensors
-from zoo.hub import DownloadResult, fetch, retry
+from zoo.hub import DownloadResult, fetch
 from zoo.hub.metadata import repo_folder
+from zoo.io import retries
 
 REPO = "someone/tiny"
 WEIGHTS = "model.safetensors"
@@ -55,4 +56,4 @@ def get() -> Fetch:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the delays between retries."""
-    monkeypatch.setattr(retry, "INITIAL_DELAY", 0.005)
+    monkeypatch.setattr(retries, "INITIAL_DELAY", 0.005)

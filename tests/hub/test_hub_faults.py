@@ -9,7 +9,7 @@ from tests.conftest import reload_hub_settings
 from tests.hub.conftest import ETAGS, FILES, REPO, WEIGHTS, Fetch, partial
 from tests.hub.hub_server import LISTING, Fault, Hub
 from zoo.errors import SourceError, VerificationError
-from zoo.hub import retry
+from zoo.io import retries
 
 pytestmark = pytest.mark.usefixtures("hasty")
 SIZE = len(FILES[WEIGHTS])
@@ -31,14 +31,14 @@ def test_cut_connection_is_resumed(hub: Hub, commit: str, get: Fetch) -> None:
 
 
 def test_retries_continue_while_there_is_progress(hub: Hub, commit: str, get: Fetch) -> None:
-    cuts = 3 * retry.MAX_FAILURES
+    cuts = 3 * retries.MAX_FAILURES
     hub.fail(WEIGHTS, *[Fault(cut_after=1000)] * cuts)
     assert get().files[WEIGHTS].sha256 == SHA256
     assert hub.requested(WEIGHTS) == [1000 * i for i in range(cuts + 1)]
 
 
 def test_partial_file_is_kept_for_the_next_run(hub: Hub, commit: str, get: Fetch) -> None:
-    hub.fail(WEIGHTS, Fault(cut_after=6000), *[Fault(cut_after=0)] * retry.MAX_FAILURES)
+    hub.fail(WEIGHTS, Fault(cut_after=6000), *[Fault(cut_after=0)] * retries.MAX_FAILURES)
     with pytest.raises(SourceError) as error:
         get()
     host = hub.storage.removeprefix("http://")
@@ -93,9 +93,9 @@ def test_invalid_partial_file_is_discarded(hub: Hub, commit: str, get: Fetch, le
 @pytest.mark.parametrize("what", [LISTING, "config.json", WEIGHTS])
 @pytest.mark.parametrize("status", [500, 503, 408])
 def test_transient_server_error(hub: Hub, commit: str, get: Fetch, what: str, status: int) -> None:
-    hub.fail(what, *[Fault(status=status)] * (retry.MAX_FAILURES - 1))
+    hub.fail(what, *[Fault(status=status)] * (retries.MAX_FAILURES - 1))
     assert get().revision == commit
-    assert len(hub.requested(what)) == retry.MAX_FAILURES + (what == LISTING)
+    assert len(hub.requested(what)) == retries.MAX_FAILURES + (what == LISTING)
 
 
 def test_a_connection_that_is_dropped_when_the_revision_is_recorded(
@@ -114,7 +114,7 @@ def test_permanent_server_error_is_one_line(
     with pytest.raises(SourceError) as error:
         get()
     assert str(error.value) == f"{hub.url} answered 500 when asked for {label}; try again later"
-    assert len(hub.requested(what)) == retry.MAX_FAILURES
+    assert len(hub.requested(what)) == retries.MAX_FAILURES
 
 
 @pytest.mark.parametrize("what", [LISTING, pytest.param(WEIGHTS, marks=pytest.mark.long)])
@@ -147,7 +147,7 @@ def test_maximum_wait_is_a_minute(hub: Hub, commit: str, get: Fetch, value: str)
 def test_waits_are_limited_in_total(
     hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "MAX_RETRY_AFTER", 1.5)
+    monkeypatch.setattr(retries, "MAX_RETRY_AFTER", 1.5)
     hub.fail(WEIGHTS, *[Fault(status=429, headers={"Retry-After": "1"})] * 3)
     with pytest.raises(SourceError, match="try again in 1 s"):
         get()
@@ -185,7 +185,7 @@ def test_response_longer_than_stated(hub: Hub, commit: str, get: Fetch) -> None:
 
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
 def test_wrong_digest_never_enters_the_cache(hub: Hub, commit: str, get: Fetch, name: str) -> None:
-    hub.fail(name, *[Fault(corrupt=True)] * retry.MAX_FAILURES)
+    hub.fail(name, *[Fault(corrupt=True)] * retries.MAX_FAILURES)
     with pytest.raises(VerificationError) as error:
         get()
     assert str(error.value).startswith(f"{REPO} {name} does not match the digest that the Hub")
@@ -208,7 +208,7 @@ def test_wrong_digest_is_downloaded_again(hub: Hub, commit: str, get: Fetch) -> 
 
 def test_timeout(hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "1")
-    monkeypatch.setattr(retry, "MAX_FAILURES", 1)
+    monkeypatch.setattr(retries, "MAX_FAILURES", 1)
     reload_hub_settings()
     hub.fail(WEIGHTS, Fault(stall_after=4000))
     with pytest.raises(SourceError) as error:
@@ -226,7 +226,7 @@ def test_refused_connection_fails_at_once(get: Fetch, monkeypatch: pytest.Monkey
         free.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{free.getsockname()[1]}"  # bound, but not listening
         monkeypatch.setenv("HF_ENDPOINT", f"http://{host}")
-        monkeypatch.setattr(retry, "INITIAL_DELAY", 60)
+        monkeypatch.setattr(retries, "INITIAL_DELAY", 60)
         reload_hub_settings()
         with pytest.raises(SourceError) as error:
             get()

@@ -14,7 +14,7 @@ from tests.checkpoints import Make
 from tests.conftest import reload_hub_settings
 from tests.hub.conftest import REPO, Fetch
 from tests.hub.hub_server import Fault, Hub
-from zoo.hub import retry
+from zoo.io import retries
 
 SHARE = 0.2
 
@@ -62,7 +62,7 @@ def test_concurrent_threads(
 ) -> None:
     files = {f"{number}.bin": bytes([number]) * 5000 for number in range(16)}
     hub.add(REPO, files)
-    monkeypatch.setattr(retry, "MAX_FAILURES", 10)  # four faults in a row are possible
+    monkeypatch.setattr(retries, "MAX_FAILURES", 10)  # four faults in a row are possible
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda _: get(select=list), range(24)))
     assert [result for result in results if result != results[0]] == []
@@ -113,7 +113,7 @@ def test_fifty_concurrent_conversions(
 CONVERT = """
 import sys
 from zoo.cli import main
-from zoo.hub import retry
-retry.MAX_FAILURES = 10
+from zoo.io import retries
+retries.MAX_FAILURES = 10
 main(["convert", *sys.argv[1:]])
 """

@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, get_args, get_o
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.limits import MAX_THREADS
 from zoo.io.local import require_local
+from zoo.io.remote.cache import fetch, forget_snapshots
+from zoo.io.urls import parse_url
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -63,6 +65,7 @@ def checked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Re
 
     @functools.wraps(function)
     def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Returned:
+        forget_snapshots()
         values = signature.bind(*arguments, **options).arguments
         for name, value in values.items():
             if value is None or isinstance(value, bool):
@@ -125,14 +128,18 @@ def require_range(name: str, value: Any, limits: Range) -> None:
 
 
 def as_reference(ref: AnyPath) -> str:
-    """Return a reference to a model as text; a URL is refused."""
-    require_local(ref, "model")
+    """Return a reference to a model as text; a URL of a web server is refused."""
+    url = parse_url(ref)
+    if url is None or url.is_web:
+        require_local(ref, "model")
     return fspath(ref)
 
 
 def as_path(path: AnyPath | None, use: Literal["file", "output"]) -> Path | None:
-    """Return a path, or ``None``; a URL is refused."""
+    """Return a path, or ``None``; what a URL names is downloaded, and no output is a URL."""
     if path is None:
         return None
+    if use == "file":
+        path = fetch(path)
     require_local(path, use)
     return Path(path)

@@ -13,6 +13,7 @@ from zoo.api import Model
 from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked, require_backend
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.paths import as_paths
+from zoo.io.remote.cache import fetch
 from zoo.plugins.tasks import evaluation_task, find_task, public_tasks
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class EvaluationCall:
             self.reference = str(model.checkpoint.path)
         else:
             self.reference = as_reference(model)
-        self.data = [Path(path) for path in as_paths(eval)]
+        self.data = [fetch(path) for path in as_paths(eval)]
         self.options = {name: value for name, value in options.items() if value not in (None, ())}
         self._require_suitable(task)
         predictions_path = as_path(predictions, "output")

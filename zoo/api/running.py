@@ -18,6 +18,7 @@ from zoo.api.running_files import has_output_folder, ray_options, run_files
 from zoo.api.task_models import MODEL_OPTIONS, open_model
 from zoo.errors import UsageError
 from zoo.io.paths import as_paths
+from zoo.io.remote.cache import fetch_text
 from zoo.plugins.tasks import find_tasks, load_part
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def run(
 
     require_backend(backend)
     target = as_path(output, "output")
-    sources = as_paths(input)
+    sources = list(map(fetch_text, as_paths(input)))
     task_options = run_options(task, options)
     task_options |= {
         "max_seq_len": max_seq_len,

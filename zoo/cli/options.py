@@ -145,11 +145,14 @@ def common_options(function: Function) -> Function:
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
         from zoo.cli.preflight import check_arguments, require_one_process
+        from zoo.cli.remote_arguments import fetch_arguments
 
         with only_results():
-            require_one_process(click.get_current_context())
-            check_arguments(click.get_current_context())
-            return function(*arguments, **options)
+            context = click.get_current_context()
+            require_one_process(context)
+            local_options = fetch_arguments(context, options)
+            check_arguments(context)
+            return function(*arguments, **local_options)
 
     return _all(shared_option("as_json"), verbosity_options)(run)  # type: ignore[return-value]
 
@@ -215,7 +218,7 @@ def hub_options(function: Function) -> Function:
     return _all(
         shared_option("revision"),
         offline_option,
-        shared_option("lock", type=LocalPath("file", dir_okay=False)),
+        shared_option("lock", type=LocalPath("file", dir_okay=False, takes_url=False)),
     )(function)
 
 

@@ -10,6 +10,7 @@ from zoo.errors import did_you_mean
 from zoo.exporting.targets import BUILT_IN, target_names
 from zoo.io.local import Use, require_local
 from zoo.io.numbers import parse_float, parse_int
+from zoo.io.urls import parse_url, require_recordable
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class ReferenceType(click.types.StringParamType):
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        require_local(value, "model")
+        if parse_url(value) is None:
+            require_local(value, "model")
         return super().convert(value, param, ctx)
 
     def shell_complete(
@@ -130,29 +132,42 @@ class PathOrText(click.types.StringParamType):
 
 
 class PathText(PathOrText):
-    """Path, pattern or ``NAME=FILE``, which a command reads or writes itself."""
+    """Path, URL, pattern or ``NAME=FILE``, which a command reads or writes itself."""
 
     def __init__(self, use: Use = "file") -> None:
-        self._use: Use = use
+        self.use: Use = use
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         name, separator, file = value.partition("=")
         is_named = bool(separator) and ":" not in name
-        require_local(file if is_named else value, self._use)
+        path = file if is_named else value
+        if self.use == "output" or parse_url(path) is None:
+            require_local(path, self.use)
         return super().convert(value, param, ctx)
 
 
 class LocalPath(click.Path):
-    """Path of this machine, as a ``Path``."""
+    """Path, as a ``Path``; a URL, unless the command keeps the name or takes paths only.
 
-    def __init__(self, use: Use, *, file_okay: bool = True, dir_okay: bool = True) -> None:
+    Args:
+        use: what it names.
+        file_okay: whether it may be a file.
+        dir_okay: whether it may be a directory.
+        takes_url: whether it may be a URL; only of what is read.
+    """
+
+    def __init__(
+        self, use: Use, *, file_okay: bool = True, dir_okay: bool = True, takes_url: bool = True
+    ) -> None:
         super().__init__(path_type=Path, file_okay=file_okay, dir_okay=dir_okay)
-        self._use: Use = use
+        self.use: Use = use
+        self._takes_url = takes_url and use == "file"
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        require_local(value, self._use)
+        if not self._takes_url or parse_url(value) is None:
+            require_local(value, self.use)
         return super().convert(value, param, ctx)
 
 
@@ -197,6 +212,7 @@ class KeptFile(PathText):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "-":
             self.fail("a run reads its data again when it is resumed; name a file", param, ctx)
+        require_recordable(value.partition("=")[2] if "=" in value.partition(":")[0] else value)
         return super().convert(value, param, ctx)
 
 

@@ -13,6 +13,7 @@ from zoo.data.readers.documents import ReaderConfig
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import UsageError
 from zoo.io.paths import home
+from zoo.io.remote.cache import fetch
 from zoo.version import __version__
 
 LOG = logging.getLogger("zoo")
@@ -34,6 +35,8 @@ def cached_corpus(
 
     ``paths`` may be one prebuilt corpus, which keeps its tokenizer, or empty for the package's.
     """
+    if len(paths) == 1:
+        paths = [fetch(paths[0])]
     if len(paths) == 1 and is_corpus(Path(paths[0])):
         if eval_paths:
             raise UsageError(

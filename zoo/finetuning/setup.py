@@ -26,6 +26,7 @@ from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import FineTuningTask, TaskData, TaskSplit
 from zoo.finetuning.weights import freeze_lowest, load_backbone, new_modules
 from zoo.io.digests.files import FileDigest, hash_file
+from zoo.io.paths import readable_name
 from zoo.nn.encoder import Encoder, supports_packed_rows
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.objectives.base import Batch
@@ -558,5 +559,5 @@ def _digests(paths: Sequence[str]) -> Mapping[str, Any]:
     digests: dict[str, FileDigest] = {}
     if paths:
         for file in expand_paths(paths):
-            digests[str(file)] = hash_file(file)
+            digests[readable_name(file)] = hash_file(file)
     return msgspec.to_builtins(digests)  # type: ignore[no-any-return]

@@ -16,8 +16,8 @@ from huggingface_hub.utils import logging as client_logging
 
 from zoo.errors import SourceError
 from zoo.hub.errors import HubRequest, error_of_status, map_errors
-from zoo.hub.retry import TransientError
 from zoo.io.limits import HUB_SLOW_SECONDS, MAX_HUB_MESSAGE_BYTES, MIN_HUB_RATE
+from zoo.io.retries import TransientError
 from zoo.overrides import override
 
 CALL: "ContextVar[HubCall | None]" = ContextVar("zoo.hub.client.CALL", default=None)

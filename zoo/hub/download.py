@@ -13,10 +13,10 @@ from zoo.hub.client import HubCall
 from zoo.hub.errors import HubRequest
 from zoo.hub.files import Hasher
 from zoo.hub.metadata import RemoteFile, repo_folder
-from zoo.hub.retry import DigestMismatch, TransientError, with_retries
 from zoo.io.digests.files import FileDigest
 from zoo.io.numbers import parse_int
 from zoo.io.progress import Advance
+from zoo.io.retries import DigestMismatch, TransientError, with_retries
 from zoo.overrides import override
 
 PIECE = 4 << 20

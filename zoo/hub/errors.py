@@ -15,7 +15,8 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 )
 
 from zoo.errors import SourceError, ZooError
-from zoo.hub.retry import ConnectionFailed, TransientError
+from zoo.hub.unreachable import ConnectionFailed
+from zoo.io.retries import TransientError
 from zoo.io.terminal import escape_controls
 
 MESSAGE_LENGTH = 200  # characters of a server's message

@@ -103,7 +103,7 @@ def _open(repo: str, revision: str, root: Path, offline: bool, lock: "Lock | Non
 
 
 def _not_cached_error(repo: str, subject: str) -> SourceError:
-    from zoo.hub.retry import Unreachable
+    from zoo.hub.unreachable import Unreachable
 
     return Unreachable(
         f"{repo} {subject} is not in the cache", f"run `zoo fetch {repo}` once while online"

@@ -12,9 +12,9 @@ from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.hub.client import HubCall
 from zoo.hub.errors import HubRequest, without_token
 from zoo.hub.metadata import RemoteFile
-from zoo.hub.retry import with_retries
 from zoo.io.limits import MAX_HUB_LISTED_FILES, MAX_HUB_LISTING_BYTES
 from zoo.io.paths import safe_join
+from zoo.io.retries import with_retries
 from zoo.io.sizes import check_size
 from zoo.io.terminal import escape_controls
 

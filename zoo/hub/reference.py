@@ -10,6 +10,8 @@ from zoo.errors import UsageError, did_you_mean
 from zoo.hub import registry
 from zoo.io.local import require_local
 from zoo.io.paths import store
+from zoo.io.remote.cache import fetch
+from zoo.io.urls import parse_url
 
 if TYPE_CHECKING:
     from zoo.io.tensors.formats import Format
@@ -53,9 +55,13 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
 
 
 def _resolve(text: str, *, revision: str | None, stored: bool, follow_family: bool) -> Reference:
-    # A reference is, in this order of precedence: a path, a name in the store, a name in the
+    # A reference is, in this order of precedence: a path or URL, a name in the store, a name in the
     # registry, a family (its default checkpoint), or a Hub repository ``organisation/name``. A path
     # is a directory or, as in TensorFlow, the common prefix of the files of a checkpoint.
+    url = parse_url(text)
+    if url is not None and not url.is_web:
+        path = fetch(text)
+        return Reference(str(url), "path", url.name, path=path, revision=revision)
     require_local(text, "model")
     path = Path(text).expanduser()
     if text and path.is_dir():

@@ -150,7 +150,7 @@ def locate_or_download(
         )
     from zoo.hub import fetch
     from zoo.hub.lockfile import Lock
-    from zoo.hub.retry import Unreachable
+    from zoo.hub.unreachable import Unreachable
 
     if reference.repo is None:
         origin = f" from {reference.row.page}" if reference.row else ""

@@ -33,16 +33,16 @@ def require_local(path: str | os.PathLike[str], use: Use) -> None:
         return
     rest = text[scheme.end() :]
     if scheme[1].lower() == "file":
-        raise UsageError(f"{_without_secrets(text)} is a URL", f"give the path /{rest[:_SHOWN]}")
+        raise UsageError(f"{without_secrets(text)} is a URL", f"give the path /{rest[:_SHOWN]}")
     remedy = _REMEDIES[use]
     host, _, name = rest.partition("/")
     repository = re.match(r"[\w.-]+/[\w.-]+", name)
     if use == "model" and host.lower() in _HUB_HOSTS and repository is not None:
         remedy = f"give the name {repository[0]}"
-    raise UsageError(f"{_without_secrets(text)} is a URL, and not a path of this machine", remedy)
+    raise UsageError(f"{without_secrets(text)} is a URL, and not a path of this machine", remedy)
 
 
-def _without_secrets(url: str) -> str:
+def without_secrets(url: str) -> str:
     """Return a URL as it may be printed: without a password, a signature or a token."""
     try:
         parts = urlsplit(url)

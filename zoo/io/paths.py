@@ -5,8 +5,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import UsageError, VerificationError, with_places
 from zoo.io.local import require_local
+from zoo.io.urls import is_remote
 
 
 def home() -> Path:
@@ -22,11 +23,12 @@ def store() -> Path:
 
 
 def as_paths(values: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return one path or several as a list of text."""
+    """Return one path or URL, or several, as a list of text."""
     several = [values] if isinstance(values, str | os.PathLike) else values
     texts = [os.fspath(value) for value in several]
     for text in texts:
-        require_local(text, "file")
+        if not is_remote(text):
+            require_local(text, "file")
     return texts
 
 
@@ -41,8 +43,11 @@ def directory_bytes(directory: Path) -> int:
 
 
 def readable_name(path: str | Path) -> str:
-    """Return a file name as UTF-8, with other bytes escaped as ``\\xff``, for a record."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    """Return a file name as UTF-8, with other bytes escaped as ``\\xff``, for a record.
+
+    The copy of a remote file has the name of its URL.
+    """
+    return with_places(os.fsencode(path).decode("utf-8", "backslashreplace"))
 
 
 def check_unicode(path: str | Path, what: str) -> None:

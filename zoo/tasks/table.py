@@ -19,6 +19,7 @@ from zoo.io.output.parquet import require_pyarrow
 from zoo.io.output.resumable import check_output, resumable_output
 from zoo.io.output.tables import FORMATS, PARQUET, require_cells
 from zoo.io.output.vectors import ARRAY
+from zoo.io.remote.cache import fetch
 from zoo.plugins.tasks import find_tasks, load_part
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def open_input(
     path = None
     stamp = None
     if source is not None and not is_piped:
-        path = Path(source)
+        path = fetch(source)
         # What is not a regular file, such as a named pipe, has no lasting size.
         if path.is_file():
             stamp = FileStamp.read(path)

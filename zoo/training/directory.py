@@ -19,6 +19,7 @@ from zoo.io.json import encode_json
 from zoo.io.locks import lock_at_once
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import RUNS, check_target
+from zoo.io.urls import public_words
 from zoo.io.yaml import dump_yaml
 from zoo.training.distributed.context import DistContext
 from zoo.training.state.checkpoints import CheckpointMeta, save_checkpoint, settings_digest
@@ -137,7 +138,7 @@ def run_manifest(
     return RunManifest(
         zoo=__version__,
         kind=setup.command,
-        command=["zoo", *sys.argv[1:]],
+        command=["zoo", *public_words(sys.argv[1:])],
         working_directory=str(Path.cwd()),
         **setup.manifest_fields(),
         parameters=parameters,

@@ -146,8 +146,10 @@ def command(
     measured = evaluation.measure()
     lines = _lines(measured) if suite is None else _glue_lines(measured)
     # The result comes first: the disk of the files may be full.
+    from zoo.io.urls import public_words
+
     result(evaluation.to_dict(measured), lines, as_json=as_json)
-    evaluation.write(measured, command=["zoo", *sys.argv[1:]])
+    evaluation.write(measured, command=["zoo", *public_words(sys.argv[1:])])
     if predictions is not None:
         note(f"predictions: {predictions}")
     if report is not None:

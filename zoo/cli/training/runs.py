@@ -29,7 +29,7 @@ def runs_options(function: Function) -> Function:
             count_option("--seeds", "Train N runs, with seeds from --seed on."),
             click.option(
                 "--resume",
-                type=LocalPath("file", file_okay=False),
+                type=LocalPath("file", file_okay=False, takes_url=False),
                 metavar="RUN",
                 help="Directory of a run to resume.",
             ),
@@ -41,7 +41,7 @@ def runs_options(function: Function) -> Function:
             ),
             click.option(
                 "--continue-from",
-                type=LocalPath("file", file_okay=False),
+                type=LocalPath("file", file_okay=False, takes_url=False),
                 metavar="RUN",
                 help="Begin a run with the last checkpoint of another one.",
             ),

@@ -18,6 +18,9 @@ from zoo.io.limits import MAX_DOCUMENT_CHARACTERS
 from zoo.io.local import require_local
 from zoo.io.numbers import is_number
 from zoo.io.output.overwrite import CLEANING_RECORD
+from zoo.io.remote.cache import fetch_text
+from zoo.io.remote.client import open_filesystem
+from zoo.io.urls import parse_url
 
 Item = TypeVar("Item")
 CORPUS_MANIFEST = "corpus.json"  # The record of a built corpus, which is not read as text.
@@ -44,7 +47,8 @@ def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
     """Return the files of directories and patterns, each once.
 
     A directory expands to all files below it, sorted by name, without hidden ones. A pattern such
-    as ``data/**/*.gz`` expands to its matches, which are sorted as well.
+    as ``data/**/*.gz`` expands to its matches, which are sorted as well. What a URL names is
+    downloaded.
     """
     files_by_resolved_path: dict[Path, Path] = {}
     for path in paths:
@@ -95,6 +99,7 @@ def _expand(text: str) -> Iterator[Path]:
     """Yield the files of a directory or pattern, or the file that a path names."""
     from zoo.checkpoint import TOKENIZER
 
+    text = fetch_text(text)
     require_local(text, "file")
     path = Path(text).expanduser()
     if path.is_dir():
@@ -123,7 +128,14 @@ def _expand(text: str) -> Iterator[Path]:
 
 
 def require_files(text: str) -> None:
-    """Check that a file, directory or pattern exists, and leave other problems to its reader."""
+    """Check that a file, directory or pattern exists, and leave other problems to its reader.
+
+    Of a URL, only what reads it is checked.
+    """
+    url = parse_url(text)
+    if url is not None:
+        open_filesystem(url)
+        return
     require_local(text, "file")
     try:
         path = Path(text).expanduser()

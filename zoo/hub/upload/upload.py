@@ -17,11 +17,11 @@ from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.hub.client import HubCall
 from zoo.hub.errors import HubRequest
 from zoo.hub.listing import check_names, is_offline
-from zoo.hub.retry import TransientError, with_retries
 from zoo.hub.upload.plan import BRANCH, MODEL_CARD, UploadPlan
 from zoo.io.limits import MAX_HUB_LISTING_BYTES
 from zoo.io.output.inside import reader_inside
 from zoo.io.progress import progress
+from zoo.io.retries import TransientError, with_retries
 from zoo.overrides import override
 
 Result = TypeVar("Result")

@@ -26,6 +26,7 @@ from zoo.inference.processing.table_records import (
 from zoo.io.json import parse_json
 from zoo.io.limits import MAX_INPUT_LINE_BYTES
 from zoo.io.local import require_local
+from zoo.io.remote.cache import fetch
 
 InputFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
 KINDS: tuple[InputFormat, ...] = get_args(InputFormat)
@@ -86,7 +87,7 @@ def read_records(
         raise UsageError(
             "there is no text to work on", "give texts, or --input FILE, or - for standard input"
         )
-    name, path = ("standard input", None) if source == "-" else (source, Path(source))
+    name, path = ("standard input", None) if source == "-" else (source, fetch(source))
     if file_format == "auto" and path is not None:
         kinds: dict[str, InputFormat] = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
         is_json = path.name.lower().endswith(JSON_SUFFIXES)

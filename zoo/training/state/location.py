@@ -11,6 +11,7 @@ import msgspec
 
 from zoo.data.readers.text_io import split_name
 from zoo.errors import Interrupted, UsageError
+from zoo.io.urls import is_remote
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.run_config import RunConfig
@@ -166,6 +167,8 @@ def missing_data(settings: Mapping[str, Any]) -> tuple[str, str] | None:
         for path in paths:
             _, file_name = split_name(path)
             is_pattern = any(character in path for character in "*?[")
+            if is_remote(file_name):
+                continue
             if not is_pattern and not Path(file_name).expanduser().exists():
                 return path, DATA_OPTIONS[keys]
     return None
@@ -198,7 +201,7 @@ def _make_absolute(value: Any, directory: Path, *, must_exist: bool) -> Any:
     """
     if isinstance(value, list | tuple):
         return [_make_absolute(item, directory, must_exist=must_exist) for item in value]
-    if not isinstance(value, str) or value.startswith("~"):
+    if not isinstance(value, str) or value.startswith("~") or is_remote(split_name(value)[1]):
         return value
     name = ""
     file = value

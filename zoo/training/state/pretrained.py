@@ -15,6 +15,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.families.config import Config
 from zoo.io.digests.files import FileDigest
 from zoo.io.json import JsonStruct
+from zoo.io.remote.cache import fetch
 from zoo.objectives.base import TrainingObjective
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.tokenizer_json import parse, read_checked
@@ -252,7 +253,7 @@ def _remedy(reference: str, corpus: "Corpus", data: DataConfig) -> str:
     """Return how to get a corpus with the model's tokenizer."""
     from zoo.data.corpus import is_corpus
 
-    if len(data.paths) == 1 and is_corpus(Path(data.paths[0])):
+    if len(data.paths) == 1 and is_corpus(fetch(data.paths[0])):
         output = f"{corpus.path}-{Path(reference).name}"
         return f"`{corpus.build_command(reference, output)}` builds one with the model's"
     return "leave out --tokenizer to read the texts with the model's"

@@ -8,7 +8,7 @@ from zoo.errors import SourceError, VerificationError
 
 MAX_FAILURES = 4  # in a row
 INITIAL_DELAY = 0.5  # seconds; doubled after every failure
-MAX_RETRY_AFTER = 60.0  # seconds of waiting that a Hub may request in all
+MAX_RETRY_AFTER = 60.0  # seconds of waiting that a server may request in all
 
 
 class TransientError(SourceError):
@@ -19,25 +19,26 @@ class TransientError(SourceError):
         self.wait = wait
 
 
-class Unreachable(SourceError):
-    """Files that the cache does not have, without a connection to the Hub."""
-
-
-class ConnectionFailed(Unreachable):
-    """A connection could not be opened; it is not retried, so offline use fails at once."""
-
-
 class DigestMismatch(VerificationError):
-    """A download differs from the digest that the Hub publishes."""
+    """A download differs from the digest that its source publishes."""
 
 
 Result = TypeVar("Result")
 
 
 def with_retries(
-    request: Callable[[], Result], progressed: Callable[[], bool] = lambda: False
+    request: Callable[[], Result],
+    progressed: Callable[[], bool] = lambda: False,
+    *,
+    max_failures: int | None = None,
 ) -> Result:
-    """Return the result of a request, repeated after transient failures."""
+    """Return the result of a request, repeated after transient failures.
+
+    Args:
+        request: makes the request.
+        progressed: returns whether a failed request has done part of the work.
+        max_failures: number of failures in a row that end it; by default ``MAX_FAILURES``.
+    """
     failures = 0
     waited = 0.0
     while True:
@@ -47,6 +48,6 @@ def with_retries(
             failures = 1 if progressed() else failures + 1
             delay = error.wait if isinstance(error, TransientError) else None
             waited += delay or 0.0
-            if failures >= MAX_FAILURES or waited > MAX_RETRY_AFTER:
+            if failures >= (max_failures or MAX_FAILURES) or waited > MAX_RETRY_AFTER:
                 raise
             time.sleep(INITIAL_DELAY * 2 ** (failures - 1) if delay is None else delay)

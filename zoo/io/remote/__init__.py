@@ -1,0 +1,1 @@
+"""Files of object stores, data sets of the Hub and web servers, by their URLs."""

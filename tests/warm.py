@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -203,6 +204,17 @@ def _import_all() -> None:
     keep_traces()
 
 
+def _forget_what_libraries_do_at_exit() -> None:
+    """Leave out what a fork need not do when it ends, and takes longer than a small command.
+
+    torch unregisters its operators, which copies as much memory as the command, and draws a table
+    of the times of its compiler. nanobind empties the caches of ``typing``.
+    """
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    atexit.unregister(importlib.import_module("torch._dynamo.utils").dump_compile_times)
+    typing._cleanups.clear()  # type: ignore[attr-defined]
+
+
 def _use_huge_pages() -> None:
     """Gather the memory of this process in huge pages, if the system has them.
 
@@ -301,9 +313,7 @@ if __name__ == "__main__":
     gc.enable()
     # Otherwise the garbage collector of each fork touches, and thereby copies, all memory at exit.
     gc.freeze()
-    # torch unregisters its operators at exit, which in each fork would copy as much memory again
-    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
-        finalizer.atexit = False
+    _forget_what_libraries_do_at_exit()
     if sys.platform == "linux":
         _use_huge_pages()
     with open(os.dup(0)) as orders, open(os.dup(1), "w") as answers:

@@ -18,9 +18,10 @@ and scored on the documents of it that runs hold out:
 * with ``--pairs``, a table of minimal pairs such as Zorro's: the accuracy of ``zoo eval --task
   minimal-pairs``, where chance is 0.5.
 
-``--set`` changes settings, for sweeps. ``--keep DIR`` keeps the runs and repeats none that
-it has. Prints a row per family, the median over the seeds and the range, and the validation curves;
-``--figures DIR`` draws them.
+Families whose published models lower-case texts do so here (``--lowercase``), because the recorded
+results did. ``--set`` changes settings, for sweeps. ``--keep DIR`` keeps the runs and repeats none
+that it has. Prints a row per family, the median over the seeds and the range, and the validation
+curves; ``--figures DIR`` draws them.
 """
 
 import argparse
@@ -119,6 +120,9 @@ def pretrained_families() -> list[str]:
 def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) -> Values:
     """Train one run, unless it is there, and return the values of its columns."""
     changes = [word for pair in options.set for word in ("--set", pair)]
+    specs = list(all_families()[family].new_tokenizers.values())
+    if specs and specs[0].lowercase:
+        changes.append("--lowercase")
     times = pretrain(run, family, "--seed", run.name.rpartition("-")[2], *changes)
     history = RunHistory.read(run)
     last = history.validation[-1]

@@ -131,7 +131,7 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
         Step(
             "pretrain bert --size tiny --tokenizer train --train german.txt --max-steps 4 "
             "--set vocab_size=60 --dry-run",
-            "60 tokens; lower case, accents removed",
+            "60 tokens; case and accents kept; no character of the texts changes",
         ),
         Step(
             "pretrain bert --size tiny --tokenizer train --train german.txt german.txt "

@@ -22,10 +22,12 @@ def paragraphs(count: int = 60) -> list[str]:
     return [". ".join(sentences[k * 5 : k * 5 + 5]) + "." for k in range(count)]
 
 
-def trained(family: str, size: int = 800, kind: str | None = None) -> ExistingTokenizer:
+def trained(
+    family: str, size: int = 800, kind: str | None = None, **options: Any
+) -> ExistingTokenizer:
     """Return a tokenizer trained on the paragraphs."""
     return TokenizerToTrain.for_family(
-        get_family(family), vocab_size=size, tokenizer_type=kind
+        get_family(family), vocab_size=size, tokenizer_type=kind, **options
     ).make(lambda: [paragraphs()])
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import transformers
@@ -13,7 +14,8 @@ from tests.data.making import paragraphs, trained
 from tests.families.every import every_family
 from tests.tokenizers.texts import prose, torture
 from zoo.data.encoding import DocumentTokenizer
-from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
+from zoo.data.tokenizer import TokenizerToTrain
+from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.plugins import get_family
 from zoo.tokenizers import SourceFiles, hub_tokenizer_files
@@ -139,14 +141,55 @@ def test_training_is_the_same_every_time(kind: str) -> None:
     assert len(set(runs)) == 1
 
 
-def test_case_can_be_kept() -> None:
-    family = get_family("bert")
-    cased = TokenizerToTrain.for_family(family, vocab_size=800, lowercase=False).make(
-        lambda: [paragraphs()]
-    )
-    both: list[ExistingTokenizer] = [cased, trained("bert")]
-    upper = [any(t[:1].isupper() for t in Tokenizer.from_buffer(g.json).get_vocab()) for g in both]
-    assert upper == [True, False]
+NORMALIZING = [
+    ("bert", "wordpiece"),
+    ("mpnet", "wordpiece"),
+    ("xlm", "wordpiece"),
+    ("roberta", "byte-level-bpe"),
+    ("gpt", "byte-level-bpe"),
+    ("roberta", "unigram"),
+    ("albert", "unigram"),
+    ("xlnet", "unigram"),
+    ("t5", "unigram"),
+]
+
+
+@pytest.mark.by_default("bert-wordpiece", "gpt-byte-level-bpe", "albert-unigram")
+@pytest.mark.parametrize(("name", "kind"), NORMALIZING)
+def test_case_and_accents_are_kept_unless_it_is_asked_for(name: str, kind: str) -> None:
+    def reread(**options: Any) -> str:
+        definition = TokenizerToTrain.for_family(
+            get_family(name), vocab_size=800, tokenizer_type=kind, **options
+        ).make(lambda: [[*paragraphs(), *["Ich fühl mich. Fühl! fuhl Fuhl"] * 20]])
+        tokenizer = Tokenizer.from_buffer(definition.json)
+        ids = tokenizer.encode("Er fühl", add_special_tokens=False).ids
+        return str(tokenizer.decode(ids)).strip()
+
+    assert reread() == "Er fühl"
+    assert reread(lowercase=True) == "er fuhl"
+    assert reread(lowercase=True, strip_accents=False) == "er fühl"
+    assert reread(strip_accents=True) == "Er fuhl"
+
+
+def test_a_tokenizer_of_words_keeps_them() -> None:
+    with pytest.raises(UsageError, match="a tokenizer of words keeps case and accents"):
+        TokenizerToTrain.for_family(get_family("elmo"), vocab_size=100, lowercase=True)
+
+
+@pytest.mark.by_default("gpt-byte-level-bpe")
+@pytest.mark.parametrize(("name", "kind"), NORMALIZING)
+def test_exports_of_normalizing_tokenizers_give_equal_ids(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    definition = TokenizerToTrain.for_family(
+        get_family(name), vocab_size=800, tokenizer_type=kind, lowercase=True
+    ).make(lambda: [paragraphs()])
+    for file, content in hub_tokenizer_files(definition.json, definition.info).items():
+        (tmp_path / file).write_bytes(content)
+    peer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = Tokenizer.from_buffer(definition.json)
+    for text in TEXTS:
+        assert ours.encode(text).ids == peer(text)["input_ids"], text
 
 
 def test_only_the_most_frequent_characters_are_in_the_alphabet(

@@ -8,7 +8,15 @@ from zoo.plugins import get_family
 from zoo.tokenizers.normalizer_text import LOWER_CASE, WITHOUT_ACCENTS, normalizer_text
 
 TEXTS = ["Ärger im Café, naïve Ideen", "a cafe and an idea"] * 20
-CASES = [("bert", None), ("bert", False), ("gpt", None), ("albert", None), ("t5", None)]
+CASES = [
+    ("bert", None),
+    ("bert", True),
+    ("albert", True),
+    ("gpt", True),
+    ("gpt", None),
+    ("albert", None),
+    ("t5", None),
+]
 
 
 @pytest.mark.parametrize(("family", "lowercase"), CASES)

@@ -41,7 +41,8 @@ def test_the_plan_comes_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert caplog.messages[:5] == [
         f"model: gpt tiny, {parameters:,} parameters to train, causal-lm",
         f"data: {TEXT}: {train:,} tokens, {evaluation:,} to evaluate",
-        f"tokenizer: {vocabulary:,} tokens; case and accents kept",
+        f"tokenizer: {vocabulary:,} tokens; case and accents kept; no character of the "
+        "texts changes",
         f"steps: 2 of 4 rows of 64 tokens, {512 / train:.3g} passes over the data",
         f"directory: {tmp_path / 'run'}",
     ]
@@ -84,7 +85,16 @@ def test_dry_runs_of_other_commands(tmp_path: Path) -> None:
     assert outcome.exception is None, outcome.exception
     plan = json.loads(outcome.stdout)["plan"]
     assert plan["seeds"] == "2 runs" and plan["steps"].startswith("3 of ")
-    assert plan["tokenizer"] == "400 tokens; lower case, accents removed"
+    assert plan["tokenizer"] == (
+        "400 tokens; case and accents kept; no character of the texts changes"
+    )
+    arguments += ["--lowercase", "-o", str(tmp_path / "lower")]
+    outcome = CliRunner().invoke(cli, arguments)
+    tokenizer = json.loads(outcome.stdout)["plan"]["tokenizer"]
+    assert tokenizer.startswith("400 tokens; lower case, accents removed; ")
+    characters = "".join(TEXT.read_text("utf-8").split())
+    capitals = sum(character != character.lower() for character in characters)
+    assert f"; {capitals:,} of {len(characters):,} characters (" in tokenizer
     assert [path.name for path in tmp_path.iterdir()] == ["table.tsv"]
 
 

@@ -308,6 +308,7 @@ def retokenize(
     train: AnyPaths = (),
     vocab_size: int | None = None,
     lowercase: bool | None = None,
+    strip_accents: bool | None = None,
     method: RowMethod = "mean",
     keep: bool = True,
     seed: int = 0,
@@ -326,7 +327,8 @@ def retokenize(
         output: directory of the new model.
         train: texts to train the tokenizer on.
         vocab_size: size of a tokenizer to train; by default the model's.
-        lowercase: whether a trained tokenizer lower-cases texts; by default as the model's.
+        lowercase: whether a trained tokenizer lower-cases texts; by default it keeps their case.
+        strip_accents: whether it removes accents; by default if it lower-cases.
         method: rows of new tokens: the ``mean`` of their parts' rows, or ``random``.
         keep: keep the rows of tokens that both vocabularies have; otherwise all are random.
         seed: seed of random rows.
@@ -368,6 +370,7 @@ def retokenize(
         tuple(as_paths(train)),
         vocab_size=vocab_size,
         lowercase=lowercase,
+        strip_accents=strip_accents,
         offline=offline,
     )
     return write_retokenized(

@@ -31,6 +31,8 @@ PRETRAIN_SETTINGS = SHARED_SETTINGS | {
     "text": "data.reader.text_field",
     "streaming": "data.streaming",
     "tokenizer": "data.tokenizer",
+    "lowercase": "data.lowercase",
+    "strip_accents": "data.strip_accents",
     "global_batch_tokens": "global_batch_tokens",
 }
 FINETUNE_SETTINGS = SHARED_SETTINGS | {

@@ -234,6 +234,8 @@ def pretrain(
     text: str | None = None,
     streaming: bool | None = None,
     tokenizer: AnyPath | None = None,
+    lowercase: bool | None = None,
+    strip_accents: bool | None = None,
     global_batch_tokens: int | None = None,
     learning_rate: float | None = None,
     max_steps: int | None = None,
@@ -276,6 +278,8 @@ def pretrain(
         text: column of the text in a table, or its key in JSON lines.
         streaming: tokenize the training text on the way, without a corpus.
         tokenizer: model whose tokenizer is used, or ``train`` to train one.
+        lowercase: whether a trained tokenizer lower-cases texts; by default it keeps their case.
+        strip_accents: whether it removes accents; by default if it lower-cases.
         global_batch_tokens: number of tokens per optimizer step.
         learning_rate: highest learning rate, which the schedule multiplies.
         max_steps: number of optimizer steps.
@@ -348,6 +352,8 @@ def pretrain(
         "text": text,
         "streaming": streaming,
         "tokenizer": None if tokenizer is None else as_reference(tokenizer),
+        "lowercase": lowercase,
+        "strip_accents": strip_accents,
         "global_batch_tokens": global_batch_tokens,
         "learning_rate": learning_rate,
         "max_steps": max_steps,

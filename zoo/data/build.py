@@ -32,6 +32,7 @@ from zoo.data.encoding import (
     join_lines,
     select_documents,
 )
+from zoo.data.normalization import NormalizationSample
 from zoo.data.readers.documents import CORPUS_MANIFEST, ReaderConfig, expand_paths, read_documents
 from zoo.data.rng import generator
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
@@ -292,7 +293,8 @@ def build(
             workers = usable_cores()
             if sum(source.bytes for source in sources.values()) <= SINGLE_PROCESS_BYTES:
                 workers = 1
-        splits = _write_splits(spec, encoder, validation_split, writers, workers)
+        sample = NormalizationSample()
+        splits = _write_splits(spec, encoder, validation_split, writers, workers, sample)
         _require_unchanged(spec)
         record = CorpusRecord(
             zoo=FORMAT_VERSION,
@@ -305,6 +307,7 @@ def build(
             settings=spec.settings(),
             splits=splits,
             cleaning=_cleaning_records(spec.paths),
+            normalization=sample.record(tokenizer.json),
             digest=NO_DIGEST,
         )
         (staging / CORPUS_MANIFEST).write_bytes(add_digest(encode_json(record)))
@@ -344,13 +347,15 @@ def _write_splits(
     validation_split: ValidationSplit,
     writers: dict[str, SplitWriter],
     workers: int,
+    sample: NormalizationSample,
 ) -> dict[str, SplitRecord]:
     """Write the tokens of all splits, and return their records."""
     try:
         with progress_of_files("tokenizing", spec.all_files):
             for name, files in spec.files.items():
                 number = 0
-                for encoded in encode_all(encoder, read_documents(files, spec.reader), workers):
+                documents = sample.watch(read_documents(files, spec.reader))
+                for encoded in encode_all(encoder, documents, workers):
                     count = len(encoded.documents)
                     is_held_out = np.ones(count, dtype=bool)
                     if name == TRAIN:

@@ -24,6 +24,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from zoo.checkpoint import TOKENIZER
+from zoo.data.normalization import NormalizationRecord
 from zoo.data.offsets import OffsetReader, Offsets, map_apart
 from zoo.data.order import DEFAULT_ORDER, DataOrder
 from zoo.data.readers.documents import CORPUS_MANIFEST, ReaderConfig
@@ -89,6 +90,8 @@ class CorpusRecord(JsonStruct):
     splits: dict[str, SplitRecord]  # counts and files of each split
     # Directory of cleaned texts -> its ``cleaning.json``: what was dropped before they were read.
     cleaning: dict[str, Any] = msgspec.field(default_factory=dict)
+    # Characters that the tokenizer changes; ``None`` in corpora that earlier versions wrote.
+    normalization: NormalizationRecord | None = None
     # BLAKE3 of this file (``zoo.io.digests.self_digest``); empty in corpora that earlier versions
     # wrote
     digest: str = ""

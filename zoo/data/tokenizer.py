@@ -17,11 +17,13 @@ from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.normalizer_text import normalizer_text
 
 if TYPE_CHECKING:
+    from zoo.data.corpus import Corpus
     from zoo.families.base import Family
     from zoo.hub.reference import Reference
     from zoo.tokenizers.train import TokenizerTrainSpec
 
 TRAIN = "train"
+WORDS = "words"  # The type of a tokenizer whose tokens are whole words.
 SAMPLE_CHARS = 100_000_000  # Characters that a tokenizer is trained on.
 Texts = Callable[[], Iterable[Sequence[str]]]
 SMALL_VOCABULARY = 512  # Tokens of the smallest tokenizer that every type can train.
@@ -105,9 +107,23 @@ class TokenizerToTrain:
         vocab_size: int,
         tokenizer_type: str | None = None,
         lowercase: bool | None = None,
+        strip_accents: bool | None = None,
         sample_chars: int = SAMPLE_CHARS,
     ) -> "TokenizerToTrain":
-        """Return the settings of a family's tokenizer."""
+        """Return the settings of a family's tokenizer.
+
+        Args:
+            family: family whose models have the tokenizer.
+            vocab_size: vocabulary size, special tokens included.
+            tokenizer_type: type of the tokenizer; by default the family's first.
+            lowercase: whether texts are lower-cased; ``None`` to keep their case, also for families
+                whose published models lower-case.
+            strip_accents: whether accents are removed; ``None`` to do as ``lowercase``.
+            sample_chars: number of characters to train on.
+
+        Raises:
+            UsageError: the family has no such tokenizer, or it cannot be trained so.
+        """
         specs = family.new_tokenizers
         tokenizer_type = tokenizer_type or next(iter(specs), "tokenizer")
         if tokenizer_type not in specs:
@@ -120,9 +136,15 @@ class TokenizerToTrain:
                 f"a tokenizer of {vocab_size:,} tokens is requested",
                 f"at most {MAX_NEW_VOCABULARY:,} is accepted",
             )
-        spec = specs[tokenizer_type]
-        if lowercase is not None:
-            spec = replace(spec, lowercase=lowercase)
+        lowercase = bool(lowercase)
+        if strip_accents is None:
+            strip_accents = lowercase
+        spec = replace(specs[tokenizer_type], lowercase=lowercase, strip_accents=strip_accents)
+        if tokenizer_type == WORDS and spec.normalizes:
+            raise UsageError(
+                "a tokenizer of words keeps case and accents",
+                "leave out --lowercase and --strip-accents",
+            )
         return cls(family, tokenizer_type, spec, vocab_size, sample_chars)
 
     def settings(self) -> dict[str, Any]:
@@ -132,6 +154,7 @@ class TokenizerToTrain:
             "family": self.family.name,
             "vocab_size": self.vocab_size,
             "lowercase": self.spec.lowercase,
+            "strip_accents": self.spec.strip_accents,
         }
         if self.sample_chars != SAMPLE_CHARS:
             settings["sample"] = self.sample_chars
@@ -164,7 +187,7 @@ class TokenizerToTrain:
                 unknown=roles["unk"],
             )
             # Families read the formats of published models, which include no list of words.
-            if self.type == "words":
+            if self.type == WORDS:
                 tokenizer = load(files)
             else:
                 tokenizer = self.family.tokenizer(files)
@@ -218,6 +241,14 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     splitter = reader.splitter(source.files)
     info = tokenizer_info(source.files, tokenizer, reader.special_tokens, targets, splitter)
     return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
+
+
+def corpus_tokenizer_description(corpus: "Corpus") -> str:
+    """Return the number of tokens of a corpus's tokenizer, and what it changes in the texts."""
+    tokenizer = ExistingTokenizer(corpus.tokenizer_json, corpus.record.tokenizer)
+    if corpus.record.normalization is None:
+        return tokenizer.description()
+    return f"{tokenizer.description()}; {corpus.record.normalization.description()}"
 
 
 def _family(reference: "Reference") -> "Family | None":

@@ -33,11 +33,17 @@ def new_tokenizer(
     *,
     vocab_size: int | None = None,
     lowercase: bool | None = None,
+    strip_accents: bool | None = None,
     offline: bool = False,
 ) -> NewTokenizer:
-    """Return a tokenizer for a model; by default of its size and the family's letter case."""
+    """Return a tokenizer for a model; a trained one has by default its size, and keeps case."""
     if tokenizer != TRAIN:
-        training_options = {"--train": train, "--vocab-size": vocab_size, "--lowercase": lowercase}
+        training_options = {
+            "--train": train,
+            "--vocab-size": vocab_size,
+            "--lowercase": lowercase,
+            "--strip-accents": strip_accents,
+        }
         for flag, value in training_options.items():
             if value not in (None, ()):
                 raise UsageError(
@@ -51,7 +57,10 @@ def new_tokenizer(
         raise UsageError("there are no texts to train a tokenizer on", "name them with --train")
     size = getattr(checkpoint.config, "vocab_size", 0)
     tokenizer_to_train = TokenizerToTrain.for_family(
-        checkpoint.family, vocab_size=vocab_size or size, lowercase=lowercase
+        checkpoint.family,
+        vocab_size=vocab_size or size,
+        lowercase=lowercase,
+        strip_accents=strip_accents,
     )
     LOG.info("tokenizer: %s", tokenizer_to_train.description())
     files = expand_paths(list(train))

@@ -6,6 +6,9 @@ from typing import Any
 
 LOWER_CASE = "lower case"
 WITHOUT_ACCENTS = "accents removed"
+CHARACTER_MAP = "the character map of its SentencePiece model"
+KEPT = "case and accents kept"
+DOUBLED_QUOTES = ("``", "''")
 UNICODE_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
@@ -19,7 +22,9 @@ def normalizer_text(tokenizer_json: bytes) -> str:
     """
     normalizer = json.loads(tokenizer_json).get("normalizer")
     changes = dict.fromkeys(_changes(normalizer or {}))
-    return ", ".join(changes) or "case and accents kept"
+    if changes.keys().isdisjoint({LOWER_CASE, WITHOUT_ACCENTS, CHARACTER_MAP}):
+        return ", ".join([KEPT, *changes])
+    return ", ".join(changes)
 
 
 def _changes(normalizer: Mapping[str, Any]) -> Iterator[str]:
@@ -39,7 +44,9 @@ def _changes(normalizer: Mapping[str, Any]) -> Iterator[str]:
         yield LOWER_CASE
     elif name == "StripAccents":
         yield WITHOUT_ACCENTS
+    elif name == "Replace" and normalizer["pattern"].get("String") in DOUBLED_QUOTES:
+        yield f"`` and '' as {normalizer['content']}"
     elif name in UNICODE_FORMS:
         yield f"Unicode in {name}"
     elif name == "Precompiled":
-        yield "the character map of its SentencePiece model"
+        yield CHARACTER_MAP

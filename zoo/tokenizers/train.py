@@ -23,6 +23,7 @@ from zoo.tokenizers.source_files import (
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from tokenizers.normalizers import Normalizer
 
 Batches = Callable[[], Iterable[Sequence[str]]]
 MAX_CHARACTERS = 1000  # The size of the alphabet.
@@ -38,8 +39,9 @@ class TokenizerTrainSpec:
         first: special tokens before all other tokens, in the order of their ids.
         last: special tokens after all other tokens.
         sentinels: number of tokens ``<extra_id_N>`` after those, in descending order.
-        lowercase: lower-case texts, if the kind supports it.
-        strip_accents: remove accents, if the kind supports it.
+        lowercase: lower-case texts. A family says whether its published models do; a user decides
+            for a new tokenizer (``TokenizerToTrain.for_family``), which keeps case by default.
+        strip_accents: the same for accents, which are removed.
         plain_quotes: replace double grave accents and double apostrophes by quotes, if the kind
             supports it.
     """
@@ -50,6 +52,11 @@ class TokenizerTrainSpec:
     lowercase: bool = False
     strip_accents: bool = False
     plain_quotes: bool = False
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether case or accents are dropped."""
+        return self.lowercase or self.strip_accents
 
 
 @dataclass(frozen=True)
@@ -164,9 +171,14 @@ def _sort_tokens(vocabulary: Mapping[str, int]) -> list[str]:
 def _wordpiece(params: _TrainParams) -> dict[str, str]:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+    lowercase = params.new.lowercase
+    strip_accents = params.new.strip_accents
+
     def train_tokens(size: int, special_tokens: Sequence[str]) -> list[str]:
         tokenizer = Tokenizer(models.WordPiece(unk_token=params.unknown))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=params.new.lowercase)
+        tokenizer.normalizer = normalizers.BertNormalizer(
+            lowercase=lowercase, strip_accents=strip_accents
+        )
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         options: Any = {"special_tokens": list(special_tokens), "show_progress": False}
         _fit(tokenizer, trainers.WordPieceTrainer(vocab_size=size, **options), params)
@@ -182,31 +194,58 @@ def _wordpiece(params: _TrainParams) -> dict[str, str]:
             inner_characters.append(token)
     tokens = train_tokens(params.room, [*special_tokens, *inner_characters])
     tokens += params.last
+    settings = {"do_lower_case": lowercase}
+    if strip_accents != lowercase:  # Without the key, accents are removed with upper case.
+        settings["strip_accents"] = strip_accents
     return {
         VOCABULARY: "".join(f"{token}\n" for token in tokens),
-        TOKENIZER_CONFIG: _json({"do_lower_case": params.new.lowercase}),
+        TOKENIZER_CONFIG: _json(settings),
     }
 
 
 def _byte_level(params: _TrainParams) -> dict[str, str]:
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     _check_size(256 + len(params.new.first) + len(params.last), params)
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+    def with_pipeline(tokenizer: Tokenizer) -> Tokenizer:
+        if params.new.normalizes:
+            tokenizer.normalizer = _case_and_accents(params.new)
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        return tokenizer
+
+    tokenizer = with_pipeline(Tokenizer(models.BPE()))
     options: Any = {"special_tokens": list(params.new.first), "show_progress": False}
     options["initial_alphabet"] = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(vocab_size=params.room, **options)
     _fit(tokenizer, trainer, params)
     model = json.loads(tokenizer.to_str())["model"]
     tokens = [*_sort_tokens(model["vocab"]), *params.last]
-    lines = ["#version: 0.2"]
-    for pair in model["merges"]:
-        lines.append(pair if isinstance(pair, str) else " ".join(pair))
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+    if params.new.normalizes:  # The other files cannot say so.
+        pairs = [(first, second) for first, second in merges]
+        normalizing = with_pipeline(Tokenizer(models.BPE(vocab=vocabulary, merges=pairs)))
+        return {TOKENIZER_JSON: normalizing.to_str(pretty=True)}
+    lines = ["#version: 0.2", *map(" ".join, merges)]
     return {
-        VOCAB_JSON: _json({token: number for number, token in enumerate(tokens)}),
+        VOCAB_JSON: _json(vocabulary),
         MERGES: "".join(f"{line}\n" for line in lines),
     }
+
+
+def _case_and_accents(new: TokenizerTrainSpec) -> "Normalizer":
+    """Return the normalizer that lower-cases texts, or removes their accents, or both."""
+    from tokenizers import normalizers
+
+    steps: list[Normalizer] = []
+    if new.strip_accents:
+        # Letters of scripts such as Hangul are composed again.
+        steps += [normalizers.NFD(), normalizers.StripAccents(), normalizers.NFC()]
+    if new.lowercase:
+        steps.append(normalizers.Lowercase())
+    return normalizers.Sequence(steps)
 
 
 def _unigram(params: _TrainParams) -> dict[str, str]:

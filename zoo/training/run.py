@@ -18,7 +18,7 @@ from zoo.io.output.staging import discard
 from zoo.io.paths import check_unicode
 from zoo.training.base import RunSetup
 from zoo.training.build import open_trainer, prepare_run, run_plan
-from zoo.training.config.overrides import ConfigDict, config_diff, merge_settings, read_config_file
+from zoo.training.config.overrides import ConfigDict, config_diff, merge_settings
 from zoo.training.config.run_config import RunConfig, config_type
 from zoo.training.config.schema import (
     EpochsConfig,
@@ -47,6 +47,7 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.logging.jsonl import PERFORMANCE_FILE
 from zoo.training.optim.lr_scheduler import lr_multiplier
 from zoo.training.setup import pretrain_setup
+from zoo.training.state.earlier_versions import read_run_settings, with_unrecorded_settings
 from zoo.training.state.location import (
     Locations,
     data_locations,
@@ -311,13 +312,16 @@ class Run:
                 f"{path} is not a run: it has no {SETTINGS}", "give a run's directory"
             )
         record = read_manifest(path)
+        if record.settings is not None:
+            settings = with_unrecorded_settings(record.settings)
+            record = msgspec.structs.replace(record, settings=settings)
         if record.kind != self.command:
             command = shlex.join(["zoo", record.kind, option, str(path)])
             raise UsageError(
                 f"{path} is a run of `zoo {record.kind}`, not of `zoo {self.command}`",
                 f"`{command}` {effect}",
             )
-        return record, read_config_file(path / SETTINGS)
+        return record, read_run_settings(path)
 
 
 class PretrainRun(Run):

@@ -111,6 +111,8 @@ class PretrainSetup(RunSetup):
 
     @override
     def plan(self) -> dict[str, str]:
+        from zoo.data.tokenizer import corpus_tokenizer_description
+
         config = self.config
         splits = self.corpus.record.splits
         eval_tokens = splits[self.eval_split].tokens
@@ -129,7 +131,7 @@ class PretrainSetup(RunSetup):
             steps = f"{steps}, {passes:,.3g} passes over the data"
         return {
             "data": f"{source}: {size}, {eval_tokens:,} to evaluate",
-            "tokenizer": self.tokenizer.description(),
+            "tokenizer": corpus_tokenizer_description(self.corpus),
             "steps": steps,
         }
 
@@ -216,6 +218,8 @@ def pretrain_setup(
     objective_class = objective_type(family, base_config, config.objective)
     if init is not None:
         _require_modules(init, objective_class, family)
+    if resumed is None:
+        _require_tokenizer_to_train(config, init)
     stream = None
     if config.data.streaming:
         if isinstance(config, EpochsConfig):
@@ -372,8 +376,31 @@ def choose_tokenizer(
         return init.own_tokenizer(family)
     if data.tokenizer in (None, TRAIN):
         vocab_size = config.vocab_size or family.sizes()[config.size].vocab_size
-        return TokenizerToTrain.for_family(family, vocab_size=vocab_size)
+        return TokenizerToTrain.for_family(
+            family,
+            vocab_size=vocab_size,
+            lowercase=data.lowercase,
+            strip_accents=data.strip_accents,
+        )
     return load_tokenizer(str(data.tokenizer), family, offline=offline)
+
+
+def _require_tokenizer_to_train(config: TrainConfig, init: PretrainedInit | None) -> None:
+    """Check that the normalization of a trained tokenizer is not set for another one."""
+    from zoo.data.corpus import is_corpus
+    from zoo.data.tokenizer import TRAIN
+
+    data = config.data
+    if not data.lowercase and not data.strip_accents:
+        return
+    has_corpus = any(is_corpus(Path(path)) for path in data.paths)
+    is_default_trained = data.tokenizer is None and init is None
+    if has_corpus or not (is_default_trained or data.tokenizer == TRAIN):
+        setting = "lowercase" if data.lowercase else "strip_accents"
+        raise UsageError(
+            f"data.{setting} is for a tokenizer to train, and the run has one",
+            f"leave it out, or give texts and --tokenizer {TRAIN}",
+        )
 
 
 def build_dataset(

@@ -17,7 +17,7 @@ from zoo.cli.options import (
 )
 from zoo.cli.output import result, table
 from zoo.cli.parameter_types import REFERENCE
-from zoo.cli.training.options import data_option
+from zoo.cli.training.options import data_option, normalization_options
 
 MEANINGS = {
     "kept": "the row of the same token",
@@ -44,9 +44,7 @@ Examples:
 )
 @data_option("train", "Text to train the tokenizer on; may be repeated.")
 @count_option("--vocab-size", "Size of a tokenizer to train.  [default: the model's]")
-@click.option(
-    "--lowercase/--cased", default=None, help="Whether a trained tokenizer lower-cases texts."
-)
+@normalization_options
 @click.option(
     "--method",
     type=click.Choice(["mean", "random"]),

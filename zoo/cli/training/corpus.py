@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from zoo.cli import LazyGroup
 from zoo.cli.completion import FAMILY
@@ -22,11 +23,21 @@ from zoo.cli.parameter_types import REFERENCE, FiniteRange, InputFile
 from zoo.cli.training.options import (
     data_option,
     document_separator_option,
+    normalization_options,
     text_key_option,
 )
 
 if TYPE_CHECKING:
     from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
+
+# Options of a tokenizer to train.
+TRAINING_OPTIONS = (
+    "tokenizer_type",
+    "vocab_size",
+    "lowercase",
+    "strip_accents",
+    "tokenizer_sample_chars",
+)
 
 
 @click.group(
@@ -84,9 +95,7 @@ a document per row, every other file is text. .gz and .zst are decompressed."""
 @count_option(
     "--vocab-size", "Vocabulary size of a trained tokenizer, with special tokens.  [default: 30000]"
 )
-@click.option(
-    "--lowercase/--cased", default=None, help="Whether a trained tokenizer lower-cases texts."
-)
+@normalization_options
 @count_option(
     "--tokenizer-sample-chars",
     "Number of characters that a tokenizer is trained on, evenly sampled.  [default: 100 million]",
@@ -133,7 +142,7 @@ def build(
     from zoo.data.build import CorpusSpec
     from zoo.data.build import build as make
     from zoo.data.readers.documents import ReaderConfig
-    from zoo.data.tokenizer import ExistingTokenizer
+    from zoo.data.tokenizer import corpus_tokenizer_description
     from zoo.io.output.overwrite import check_target
 
     sources = [Path(path) for path in (options["tokenizer"],) if path and Path(path).exists()]
@@ -158,8 +167,7 @@ def build(
         for name, s in record.splits.items()
     ]
     lines = table(rows, ("split", "documents", "sentences", "tokens"))
-    tokenizer = ExistingTokenizer(corpus.tokenizer_json, record.tokenizer)
-    lines.append(f"tokenizer: {tokenizer.description()}")
+    lines.append(f"tokenizer: {corpus_tokenizer_description(corpus)}")
     value = {
         "path": str(output),
         "vocab_size": record.vocab_size,
@@ -168,6 +176,7 @@ def build(
             name: {"documents": s.documents, "sentences": s.sentences, "tokens": s.tokens}
             for name, s in record.splits.items()
         },
+        "normalization": msgspec.to_builtins(record.normalization),
     }
     result(value, [*lines, f"wrote {output}"], as_json=as_json)
 
@@ -179,7 +188,7 @@ def _tokenizer(options: Mapping[str, Any]) -> "ExistingTokenizer | TokenizerToTr
 
     family = get_family(options["family"]) if options["family"] else None
     if options["tokenizer"] != TRAIN:
-        for name in ("tokenizer_type", "vocab_size", "lowercase", "tokenizer_sample_chars"):
+        for name in TRAINING_OPTIONS:
             if options[name] is not None:
                 flag = name.replace("_", "-")
                 raise UsageError(f"--{flag} is for a tokenizer to train", "--tokenizer train")
@@ -191,5 +200,6 @@ def _tokenizer(options: Mapping[str, Any]) -> "ExistingTokenizer | TokenizerToTr
         vocab_size=options["vocab_size"] or 30_000,
         tokenizer_type=options["tokenizer_type"],
         lowercase=options["lowercase"],
+        strip_accents=options["strip_accents"],
         sample_chars=options["tokenizer_sample_chars"] or SAMPLE_CHARS,
     )

@@ -12,12 +12,23 @@ from zoo.cli.parameter_types import REFERENCE, IntegerRange
 from zoo.cli.training.options import (
     config_argument,
     data_option,
+    normalization_options,
     overrides_from_options,
     seed_setting_option,
     text_of_table_option,
 )
 
-SHOWN = ("size", "objective", "train", "text", "tokenizer", "max_seq_len", "seed")
+SHOWN = (
+    "size",
+    "objective",
+    "train",
+    "text",
+    "tokenizer",
+    "lowercase",
+    "strip_accents",
+    "max_seq_len",
+    "seed",
+)
 
 
 @click.command(
@@ -38,6 +49,7 @@ Examples, with one of `zoo families` as FAMILY:
     type=REFERENCE,
     metavar="REF|train",
 )
+@normalization_options
 @shared_option("max_seq_len", "Largest number of tokens of a row.", type=IntegerRange(1))
 @shared_option("assignments", multiple=True)
 @seed_setting_option

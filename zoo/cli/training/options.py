@@ -58,6 +58,21 @@ adapter_option = shared_option(
 )
 
 
+def normalization_options(function: Function) -> Function:
+    """Add the options of what a trained tokenizer drops from texts."""
+    lowercase = click.option(
+        "--lowercase/--cased",
+        default=None,
+        help="Whether a trained tokenizer lower-cases texts.  [default: cased]",
+    )
+    strip_accents = click.option(
+        "--strip-accents/--keep-accents",
+        default=None,
+        help="Whether it removes accents.  [default: with --lowercase]",
+    )
+    return lowercase(strip_accents(function))
+
+
 def training_options(function: Function) -> Function:
     """Add the options of the settings that everyone looks for."""
     for option in reversed(
@@ -122,6 +137,7 @@ def run_options(function: Function) -> Function:
                 type=REFERENCE,
                 metavar="REF|train",
             ),
+            normalization_options,
             count_option("--global-batch-tokens", "Number of tokens per optimizer step."),
             training_options,
         )

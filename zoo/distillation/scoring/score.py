@@ -27,12 +27,12 @@ from zoo.io.output.atomic import atomic_write
 from zoo.io.output.full_disks import writing
 from zoo.metrics.likelihood import LARGEST, perplexity
 from zoo.nn.devices import resolve_device
-from zoo.training.config.overrides import read_config_file
 from zoo.training.config.run_config import config_type
 from zoo.training.config.schema import validate_config
 from zoo.training.logging.report import write_report
 from zoo.training.logging.run_history import RunHistory
 from zoo.training.logging.scores import SCORES, ModelScore, ScoresRecord, read_scores, retained
+from zoo.training.state.earlier_versions import read_run_settings
 from zoo.training.state.location import (
     initial_directory,
     moved_locations,
@@ -60,7 +60,7 @@ def score_run(
     # teachers have not changed since an earlier call, its scores are returned. ``backends`` are
     # those whose speed is measured: by default ``cpu``, ``cuda`` if available, and ``onnx`` after a
     # run of more than ten minutes. ``given`` has settings of data and teachers that have moved.
-    values = read_config_file(run / SETTINGS)
+    values = read_run_settings(run)
     values = with_locations(values, moved_locations(values, given or {}))
     try:
         with initial_directory(run, read_manifest(run).working_directory) as place:

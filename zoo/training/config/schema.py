@@ -143,6 +143,10 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # Reference to a checkpoint whose tokenizer is used, or ``train``; ``None`` for the pretrained
     # model's, or a new one if there is none.
     tokenizer: str | None = None
+    # Whether a tokenizer that is trained lower-cases texts.
+    lowercase: bool = False
+    # Whether a tokenizer that is trained removes accents; ``None`` to do so if it lower-cases.
+    strip_accents: bool | None = None
     reader: ReaderConfig = ReaderConfig()  # Separation of files into documents and sentences.
     # Read ``paths`` while training on them, without a corpus.
     streaming: bool = False

@@ -12,7 +12,7 @@ from tests.families.every import REPRESENTATIVES
 OTHER_LABELS = ("token-classification", "question-answering", "multiple-choice")
 OF_WORDS = ("masked-lm", "causal-lm", "seq2seq-lm")  # heads that every setting concerns
 # Properties of a backbone, which the head for the labels of a text shows as well as those for
-# labels of tokens, of spans and of choices. One family of each kind of backbone runs all heads.
+# labels of tokens, of spans and of choices. One family runs all heads.
 OF_BACKBONES = (
     "test_bfloat16",
     "test_cached_decoding",
@@ -35,12 +35,27 @@ OF_HEADS = (
     "test_ties",
     "test_unequal_sizes",
 )
+# Properties of blocks, which the family that represents a block shows for all that have it. Of the
+# others, the default run compares outputs with the reference library, and checks what a family
+# declares: tensors, ties, caches, and rows of several texts.
+OF_BLOCKS = (
+    "test_bfloat16",
+    "test_default_inputs",
+    "test_dropout",
+    "test_gradients_reach_every_parameter",
+    "test_half_precision_round_trip",
+    "test_initialization",
+    "test_longest_input",
+    "test_output_shapes",
+    "test_padding_changes_nothing",
+    "test_row_of_padding",
+    "test_state_dict_round_trip",
+    "test_unequal_sizes",
+)
 KITS = REPRESENTATIVES.values()
-WITH_ALL_HEADS = ("TestBert", "TestElmo", "TestGpt2", "TestT5")
-# tests/training/test_objectives_in_runs.py trains the blocks of the other kits
-TRAINED_HERE = ("TestModernBert",)
-# it trains with the objectives of the other kits, too
-WITH_OBJECTIVES = ("TestAlbert", "TestModernBert", "TestT5", "TestThird")
+WITH_ALL_HEADS = ("TestBert",)
+# tests/training/test_objectives_in_runs.py trains the objectives of the other kits
+WITH_OBJECTIVES = ("TestAlbert", "TestModernBert")
 # Tests of training show that runs resume exactly, and tests/conformance/test_objective_checks.py
 # that labels do not leak, with all objectives but those that a single family brings.
 OWN_OBJECTIVE = ("TestElmo",)
@@ -48,12 +63,11 @@ KITS_THAT_RUN = {
     "test_imports": KITS,  # the rules of imports are those of all packages
     "test_invalid_sizes": KITS,  # and so are the checks of sizes
     "test_label_leaks": OWN_OBJECTIVE,
-    "test_loss_decreases": TRAINED_HERE,
+    "test_loss_decreases": (),  # the tests of objectives and of training train all blocks
     "test_objectives_train": WITH_OBJECTIVES,
     "test_resume": (*OWN_OBJECTIVE, "TestGpt2"),
 }
-# Rates reach every module of a decoder, and of an encoder and a decoder with one configuration.
-WITH_RATES = ("TestGpt2", "TestT5")
+WITH_RATES = ("TestGpt2",)  # it has a rate for each place of dropout
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -92,9 +106,7 @@ def _repeats(name: str, tests: Any, params: dict[str, Any]) -> bool:
     """Return whether a test, of a class of the conformance kit or of none, repeats another."""
     head = params.get("head")
     if name == "test_rules_cover_parameters":
-        # sizes differ in numbers
-        is_kit = tests is not None and tests.__name__ in KITS
-        return params["size"] != "tiny" and (head not in OF_WORDS or not is_kit)
+        return params["size"] != "tiny"  # sizes differ in numbers
     if name == "test_settings_equal_the_reference" and head is not None:
         # labels are of classifiers, and all else of the backbone or the output embeddings
         return (
@@ -111,13 +123,12 @@ def _repeats(name: str, tests: Any, params: dict[str, Any]) -> bool:
         return kit not in KITS
     if name == "test_hub_round_trip" and head in OTHER_LABELS:
         return kit not in WITH_ALL_HEADS  # their rules are those of the other head for labels
+    if name in OF_BLOCKS and kit not in KITS:
+        return True
     if name in (*OF_BACKBONES, *OF_HEADS, "test_hub_round_trip") and kit not in KITS:
         # a head for words shows what the backbone alone and this head show
         has_words = not set(OF_WORDS).isdisjoint(tests.family.heads())
         return head == "sequence-classification" or (head == "none" and has_words)
-    if name == "test_half_precision_round_trip" and kit not in KITS:
-        # ties are rules of the family, and dtypes are of all; other round trips have tied weights
-        return bool(params["tie"]) or params["dtype"] != "bfloat16"
     if name == "test_dropout_rates":
         # this head has the backbone's dropout and one of its own; heads for words have none
         return kit not in WITH_RATES or head != "sequence-classification"

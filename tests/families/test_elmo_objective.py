@@ -75,7 +75,7 @@ def test_windows_cut_sentences_and_drop_the_remainder() -> None:
     }
 
 
-@checks(deadline=None, max_examples=60)
+@checks(deadline=None)
 @given(
     st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=5),
     st.integers(1, 9),

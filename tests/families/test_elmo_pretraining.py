@@ -1,6 +1,7 @@
 """Pretraining of ELMo: falling loss, micro-batches, saved states, and the resulting checkpoint."""
 
 import json
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,7 @@ from zoo.errors import UsageError
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
 from zoo.inference.torch_session import TorchSession
 from zoo.inspection.inspection import Inspector
-from zoo.objectives.base import Batch
+from zoo.objectives.base import Batch, Example
 from zoo.objectives.losses.sampled_softmax import SampledOptions
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import TrainConfig
@@ -67,9 +68,15 @@ def trainer(rows_at_once: int = 4, samples: int | None = None, **config: Any) ->
     return Trainer(LossModule(task, make_model(task)), make_config(), HERE, loader)
 
 
+@cache
+def all_rows(samples: int | None) -> list[Example]:
+    """Return the rows of one document, which hundreds of batches are taken from."""
+    return rows(random_split(900), 5, samples)
+
+
 def batches(of: Trainer, step: int, samples: int | None = None) -> list[Batch]:
     """Return batches of four streams in windows of five words."""
-    every = rows(random_split(900), 5, samples)
+    every = all_rows(samples)
     lane = len(every) // 4
     picked = [every[place * lane + step % lane] for place in range(4)]
     task = of.loss_module.objective

@@ -176,6 +176,7 @@ def test_logits_and_hidden_states_equal_the_reference(name: str) -> None:
     parity.assert_equal(LLAMA, CONFIGS[name], head, inputs=inputs)
 
 
+@pytest.mark.by_default("llama")  # the heads of all types are the same modules
 @pytest.mark.parametrize(("model_type", "head"), HEADS)
 def test_every_head_equals_the_reference(model_type: str, head: str) -> None:
     parity.assert_equal(LLAMA, BY_TYPE[model_type], head)
@@ -215,6 +216,7 @@ def test_gradients_equal_the_reference(name: str) -> None:
         assert (gradient - right).abs().max() <= 1e-9 * max(1.0, float(right.abs().max())), key
 
 
+@pytest.mark.by_default("llama", "gemma2")
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_two_steps_of_training_equal_a_plain_loop(model_type: str) -> None:
     """The loss of the next token, and AdamW, in float64."""

@@ -35,7 +35,7 @@ class TestMarian(FamilyTests):
     golden = Path(__file__).parents[1] / "golden" / "marian"
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.by_default("seq2seq-lm")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -49,6 +49,7 @@ class TestMarian(FamilyTests):
     ],
     ids=str,
 )
+@pytest.mark.parametrize("head", HEADS)
 def test_small_models_equal_the_reference(changes: dict[str, Any], head: str) -> None:
     parity.assert_equal(FAMILY, replace(SMALL, **changes), head)
 

@@ -44,6 +44,7 @@ def test_settings_equal_the_reference(changes: dict[str, Any]) -> None:
     parity.assert_equal(MBART, replace(SMALL_MBART, **changes), "seq2seq-lm")
 
 
+@pytest.mark.by_default("seq2seq-lm")
 @pytest.mark.parametrize("head", HEADS)
 def test_hub_round_trip(head: str, tmp_path: Path) -> None:
     parity.assert_there_and_back(MBART, SMALL_MBART, head, tmp_path)

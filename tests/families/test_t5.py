@@ -86,17 +86,20 @@ def assert_equal_to_reference(
 # Parity with the reference library
 
 
+@pytest.mark.by_default("plain", "gated-untied-seq2seq-lm")
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("changes", [{}, LATER], ids=["plain", "gated-untied"])
 def test_small_models_equal_the_reference(changes: dict[str, Any], head: str) -> None:
     assert_equal_to_reference(replace(SMALL, **changes), head)
 
 
+@pytest.mark.by_default("seq2seq-lm")
 @pytest.mark.parametrize("head", HEADS)
 def test_mt5_equals_the_reference(head: str) -> None:
     assert_equal_to_reference(replace(SMALL, **LATER, series="mt5"), head)
 
 
+@pytest.mark.by_default("plain-none", "plain-seq2seq-lm", "gated-untied-seq2seq-lm")
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("changes", [{}, LATER], ids=["plain", "gated-untied"])
 def test_umt5_equals_the_reference(changes: dict[str, Any], head: str) -> None:
@@ -118,7 +121,7 @@ def test_settings_of_umt5_equal_the_reference(changes: dict[str, Any]) -> None:
     assert_equal_to_reference(config, "seq2seq-lm")
 
 
-@pytest.mark.by_default("none", "seq2seq-lm", "encoder")
+@pytest.mark.by_default("seq2seq-lm")
 @pytest.mark.parametrize("head", HEADS)
 def test_a_padded_text_of_full_length_equals_the_reference(head: str) -> None:
     config = replace(SMALL, num_layers=2)
@@ -433,11 +436,9 @@ def test_float16_saturates_like_the_reference() -> None:
 
 
 @pytest.mark.by_default(
-    "plain-none",
     "plain-seq2seq-lm",
     "later-encoder",
     "later-sequence-classification",
-    "mt5-seq2seq-lm",
     "mt5-question-answering",
 )
 @pytest.mark.parametrize("head", HEADS)

@@ -44,7 +44,7 @@ NEWER = (
     "openvino",
     "ctranslate2",
 )
-
+EXPORTED = ("openvino",)  # the trace of a graph takes as long as all other cases
 
 PROGRAM = """
 import json, time
@@ -74,14 +74,15 @@ def outcomes_of_warm_process(cases: Sequence[tuple[str, int]], keep: Path) -> It
     ],
 )
 def test_damaged_and_hostile_files_are_read_or_refused(cases: int, tmp_path: Path) -> None:
-    planned = [(name, number) for number in range(cases) for name in NEWER]
+    names = [name for name in NEWER if cases > 1 or name not in EXPORTED]
+    planned = [(name, number) for number in range(cases) for name in names]
     if cases == 1:
         outcomes = outcomes_of_warm_process(planned, tmp_path)
     else:
         outcomes = campaign(planned, seed=cases, seconds=1200, jobs=1, keep=tmp_path)
     summaries = summarise(outcomes)
     assert {name: summary.cases for name, summary in summaries.items()} == dict.fromkeys(
-        NEWER, cases
+        names, cases
     )
     assert [
         f"python -m tests.fuzz --reader {o.reader} --seed {o.seed} --case {o.number}: {o.failure}"

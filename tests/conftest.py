@@ -66,6 +66,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+EXAMPLES = 20  # of a property in the default run
+MORE_EXAMPLES = 200  # in `make test-all`
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the number of examples that Hypothesis tries, before modules read it."""
+    from hypothesis import settings
+
+    is_default = "not long" in config.getoption("markexpr")
+    number = EXAMPLES if is_default else MORE_EXAMPLES
+    settings.register_profile("zoo", max_examples=number, deadline=None)
+    settings.load_profile("zoo")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Keep the garbage collector from going through modules and test items again and again."""

@@ -37,7 +37,7 @@ def ranked_scores(order: Sequence[int], gains: Mapping[int, int]) -> dict[str, f
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(LEVELS, GAINS)
 def test_a_metric_is_its_mean_over_the_orders_of_ties(
     levels: list[int], judged: dict[int, int]

@@ -48,7 +48,7 @@ def ranked_scores(order: Sequence[int], relevant: Sequence[int]) -> list[float]:
     return [1 / min(ranks), float(min(ranks) == 1), *recalls]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 2), min_size=1, max_size=6),
     st.sets(st.integers(0, 5), min_size=1, max_size=3),

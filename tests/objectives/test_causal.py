@@ -85,7 +85,7 @@ def test_a_token_that_starts_texts_is_not_the_one_that_ends_them() -> None:
     assert (read(row), labelled_texts(row)) == ([[3, 5, 6]], [[5, 6, 1]])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=12),
     st.integers(2, 70),
@@ -110,7 +110,7 @@ def test_an_epoch_tells_every_token_and_every_end_once(
             assert read_ids[1:] == targets[:-1]  # targets are shifted inputs
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None)
 @given(st.integers(65, 4000), st.integers(64, 512))
 def test_a_long_document_leaves_no_place_empty_but_at_its_end(size: int, length: int) -> None:
     split = rows(counted([size]), length)

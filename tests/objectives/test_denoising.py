@@ -165,7 +165,7 @@ def whole(source: Ids, target: Ids, marks: Ids) -> list[int]:
     return ids
 
 
-@settings(deadline=None, max_examples=75)
+@settings(deadline=None)
 @given(st.integers(1, 2000), st.floats(0.02, 0.6), st.floats(1, 8), st.integers(0, 2**32))
 def test_source_and_target_of_spans_are_the_text(
     tokens: int, rate: float, span: float, seed: int
@@ -182,7 +182,7 @@ def test_source_and_target_of_spans_are_the_text(
     assert marks == task.sentinels[: len(marks)].tolist()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(st.integers(1, 400), st.floats(0.02, 0.9), st.integers(0, 2**32))
 def test_noise_of_single_tokens_is_the_target(tokens: int, rate: float, seed: int) -> None:
     def rng() -> np.random.Generator:

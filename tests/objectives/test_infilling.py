@@ -136,7 +136,7 @@ def test_infilling_equals_a_port_of_the_released_code(values: dict[str, Any]) ->
     made = objective("text-infilling", **values)
     known, starts = made.vocabulary.ordinary_ids, made.vocabulary.starts_word
     lengths = set()
-    for seed in range(400):
+    for seed in range(150):
         text = sentences(generator(seed, "texts"))
         source, target = made.source_and_target(text, generator(seed, "noise"))
         whole = np.concatenate(text)

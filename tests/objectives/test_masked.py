@@ -56,7 +56,7 @@ def test_smoothing_selects_by_counts_of_the_data() -> None:
 
 
 @pytest.mark.parametrize("choose", ["tokens", "words", "ngrams", "spans"])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(row=rows, seed=st.integers(0, 2**32))
 def test_labels_are_where_they_should_be(choose: Any, row: PackedRow, seed: int) -> None:
     task = objective(mask_strategy=choose).mask_row(row, generator(seed))

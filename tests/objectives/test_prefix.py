@@ -30,7 +30,7 @@ def filled(length: int, sizes: list[int], special_tokens: int = 1) -> list[int]:
     return lengths
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(
     st.integers(8, 200),
     st.lists(st.integers(1, 250), min_size=1, max_size=40),
@@ -47,7 +47,7 @@ def test_every_draw_fits_into_both_rows(
     assert (sizes - cuts + special_tokens).sum() <= length
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.integers(0, 2**32))
 def test_a_prefix_and_the_rest_are_the_text(requested: list[int], seed: int) -> None:
     texts = [np.arange(3, 3 + size) for size in filled(128, requested)]

@@ -113,7 +113,7 @@ def test_texts_in_order_follow_each_other_and_leave_no_sentence_out() -> None:
     assert seen == expected
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=20),
     st.integers(2, 40),
@@ -148,7 +148,7 @@ def tightest(sizes: list[int], length: int) -> list[int]:
     return sorted(free)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60))
 def test_rows_are_filled_by_best_fit(sizes: list[int]) -> None:
     row_of = best_fit_decreasing(np.array(sizes), 40)

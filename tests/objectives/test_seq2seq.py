@@ -122,7 +122,7 @@ def test_every_objective_fills_rows(name: str) -> None:
             assert before == [0, *target[:-1]]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 300), min_size=1, max_size=15),
     st.integers(16, 200),
@@ -181,7 +181,7 @@ def test_stretches_that_run_out_of_sentinels_share_a_row() -> None:
     assert np.count_nonzero(first.arrays["document_ids"]) > 0.9 * 512
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.integers(8, 300), st.lists(st.integers(1, 400), min_size=1), st.floats(0.05, 0.9))
 def test_texts_within_the_budget_fit_into_both_rows(
     length: int, requested: list[int], rate: float

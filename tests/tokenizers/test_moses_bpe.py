@@ -78,7 +78,7 @@ def write_settings(files: Path, folder: Path, **settings: Any) -> Path:
     return folder
 
 
-@pytest.mark.by_default("XLM", "FlauBERT in lower case")
+@pytest.mark.by_default("FlauBERT in lower case")
 @pytest.mark.parametrize("name", CLASSES)
 def test_ids_equal_the_reference(name: str, files: Path, tmp_path: Path) -> None:
     import transformers

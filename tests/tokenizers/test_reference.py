@@ -100,9 +100,7 @@ def test_long_real_text(published: tuple[TextTokenizer, Any]) -> None:
     assert_equal(published, prose())
 
 
-unhurried = settings(
-    deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @unhurried

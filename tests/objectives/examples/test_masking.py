@@ -46,7 +46,7 @@ def runs(positions: list[int], row: PackedRow) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("how", HOWS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(row=rows, budget=budgets, seed=seeds)
 def test_never_too_much_never_twice_never_special(
     how: MaskStrategy, row: PackedRow, budget: int, seed: int
@@ -58,7 +58,7 @@ def test_never_too_much_never_twice_never_special(
     assert chosen(how, row, budget, seed).positions.tolist() == positions.tolist()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(row=rows, budget=budgets, seed=seeds)
 def test_tokens_are_as_many_as_may_be(row: PackedRow, budget: int, seed: int) -> None:
     positions, fates = chosen("tokens", row, budget, seed)
@@ -68,7 +68,7 @@ def test_tokens_are_as_many_as_may_be(row: PackedRow, budget: int, seed: int) ->
 
 
 @pytest.mark.parametrize("how", ["words", "ngrams"])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(row=rows, budget=budgets, seed=seeds)
 def test_words_are_whole(how: MaskStrategy, row: PackedRow, budget: int, seed: int) -> None:
     hidden = set(chosen(how, row, budget, seed).positions.tolist())
@@ -76,7 +76,7 @@ def test_words_are_whole(how: MaskStrategy, row: PackedRow, budget: int, seed: i
         assert hidden.issuperset(word) or hidden.isdisjoint(word)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(row=rows, budget=budgets, seed=seeds)
 def test_no_word_that_fits_is_left(row: PackedRow, budget: int, seed: int) -> None:
     hidden = set(chosen("words", row, budget, seed).positions.tolist())
@@ -84,7 +84,7 @@ def test_no_word_that_fits_is_left(row: PackedRow, budget: int, seed: int) -> No
     assert not left or min(left) > budget - len(hidden)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(row=rows, budget=budgets, seed=seeds)
 def test_the_tokens_of_a_span_share_a_fate(row: PackedRow, budget: int, seed: int) -> None:
     positions, fates = chosen("spans", row, budget, seed)
@@ -92,7 +92,7 @@ def test_the_tokens_of_a_span_share_a_fate(row: PackedRow, budget: int, seed: in
     assert fates.tolist() == expected
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(row=rows)
 def test_words_are_those_that_a_loop_finds(row: PackedRow) -> None:
     words, expected = Words.find(row, WORDS.starts_word), split_words(row)
@@ -217,7 +217,7 @@ def mask_spans_as_released(
     return mask
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(row=rows, budget=budgets, seed=seeds)
 def test_spans_are_those_of_the_released_code(row: PackedRow, budget: int, seed: int) -> None:
     words, texts = Words.find(row, WORDS.starts_word), np.flatnonzero(row.is_text)

@@ -82,7 +82,7 @@ def test_rows_of_a_corpus_on_disk(kind: Any, tmp_path: Path, monkeypatch: Any) -
         assert_equal(cached_pairs(split, kind, seed=0, **options), expected)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 40), max_size=120), st.integers(40, 70))
 def test_packing_is_that_of_the_former_implementation(sizes: list[int], length: int) -> None:
     items = np.array(sizes, dtype=np.int64)

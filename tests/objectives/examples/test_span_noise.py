@@ -38,7 +38,7 @@ def test_all_divisions_into_spans_are_equally_likely() -> None:
     assert [key for key, count in masks.items() if not abs(count - 1000) < 5 * 29.9] == []
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None)
 @given(
     st.integers(1, 2000),
     st.floats(0.01, 0.95),

@@ -13,7 +13,7 @@ FEW = st.sampled_from([-1.5, 0.0, 0.25, 3.0])  # few values, for many ties
 SCORES = st.one_of(FEW, st.floats(-(2.0**90), 2.0**90, width=32))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(st.lists(st.tuples(SCORES, KINDS), max_size=40))
 def test_pairs_are_those_counted_by_hand(drawn: list[tuple[float, str]]) -> None:
     scores = torch.tensor([score for score, _ in drawn], dtype=torch.float32)

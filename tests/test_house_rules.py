@@ -4,6 +4,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -133,24 +134,21 @@ def called(node: ast.expr) -> str:
     return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
 
 
-def nameless_assertions(path: Path) -> list[str]:
+def nameless_assertions(nodes: list[ast.AST]) -> list[str]:
     """Return the assertions of a file about ``all(...)`` or ``any(...)``."""
-    text = text_of(path)
-    if "all(" not in text and "any(" not in text:
-        return []
-    nodes = ast.walk(ast.parse(text))
     tests = [node.test for node in nodes if isinstance(node, ast.Assert)]
     terms = [term for t in tests for term in (t.values if isinstance(t, ast.BoolOp) else [t])]
-    return [f"{path}: {ast.unparse(t)}" for t in terms if called(t) in ("all", "any")]
+    return [ast.unparse(t) for t in terms if called(t) in ("all", "any")]
 
 
 def test_assertions_about_collections_name_the_element() -> None:
     """``assert [x for x in xs if not good(x)] == []`` shows x, ``assert all(...)`` does not."""
     assert len(TESTS) > 400
-    assert [line for path in TESTS for line in nameless_assertions(path)] == []
+    assert parsed_tests().nameless == {}
 
 
 Function = tuple[str, str]  # a module of the tests, and the name of a function or method
+Functions = dict[Function, tuple[bool, set[Function]]]
 OUTSIDE = {"raises", "warns", "fail"}  # of pytest; those of numpy and torch begin with "assert"
 
 
@@ -177,20 +175,38 @@ def calls(module: str, imports: dict[str, Function], parts: list[ast.AST]) -> It
             yield "", call.func.attr
 
 
+@dataclass
+class ParsedTests:
+    """What the rules read in the tests, which are parsed once.
+
+    Attributes:
+        functions: of each function whether it asserts itself, and what it calls.
+        nameless: file -> its assertions that do not name an element.
+    """
+
+    functions: Functions = field(default_factory=dict)
+    nameless: dict[str, list[str]] = field(default_factory=dict)
+
+
 @cache
-def functions() -> dict[Function, tuple[bool, set[Function]]]:
-    """Return of each function in the tests whether it asserts itself, and what it calls."""
-    result = {}
+def parsed_tests() -> ParsedTests:
+    result = ParsedTests()
     for path in TESTS:
         module = module_name(path)
         nodes = list(ast.walk(ast.parse(text_of(path))))
+        if nameless := nameless_assertions(nodes):
+            result.nameless[str(path)] = nameless
         imports = imported_names(nodes)
         for node in nodes:
             if isinstance(node, ast.FunctionDef):
                 parts = list(ast.walk(node))
                 asserts = any(isinstance(part, ast.Assert) for part in parts)
-                result[module, node.name] = (asserts, set(calls(module, imports, parts)))
+                result.functions[module, node.name] = (asserts, set(calls(module, imports, parts)))
     return result
+
+
+def functions() -> Functions:
+    return parsed_tests().functions
 
 
 def unambiguous(helpers: set[Function]) -> set[str]:

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from tests.checkpoints import Make, hub_checkpoint
+from tests.once import written_once
 from zoo import version
 
 __all__ = ["hub_checkpoint"]
@@ -27,9 +28,12 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel() -> Path:
+    return next(written_once("wheel", build_wheel).glob("*.whl"))
+
+
+def build_wheel(folder: Path) -> None:
     """Build the wheel from a copy of the tracked files that the container files are given."""
-    folder = tmp_path_factory.mktemp("wheel")
     names = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.split("\0")
@@ -50,7 +54,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [*command, str(folder / "source")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr + done.stdout
-    return next(folder.glob("*.whl"))
 
 
 def test_each_file_of_the_package_matches_a_pattern() -> None:

@@ -252,6 +252,7 @@ def test_frequencies_of_every_branch_are_those_of_transformers() -> None:
     assert ratios[0] == 1 and 1 < ratios[1] < 8 and ratios[2:] == [8, 8]
 
 
+@pytest.mark.long  # tests/exporting has graphs with a cache, and fused ones, of published families
 def test_graphs_equal_torch(tmp_path: Path) -> None:
     """A graph with a cache of the shared heads, as it is traced and with fused operators."""
     checks = Checks()

@@ -17,7 +17,7 @@ from zoo.tasks.metric import task_metric
 COLUMNS = {"text": "in", "label": "out"}
 
 
-@pytest.mark.by_default("chrf:word_order=2")
+@pytest.mark.long  # tests/tasks/ordinal_regression compares the metric of a table
 @pytest.mark.parametrize("request_", ["ter", "chrf:word_order=2"])
 def test_an_export_compares_the_selected_metric(request_: str, model: Path, tmp_path: Path) -> None:
     """Both values are those of ``zoo.evaluate`` on the checkpoint and on the quantized graph."""

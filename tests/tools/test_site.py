@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.once import written_once
 from tools.browser import BROWSER, Browser
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
+def site() -> Path:
+    return written_once("site", build)
+
+
+def build(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)],
         cwd=ROOT,
@@ -26,7 +30,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return folder
 
 
 def test_every_page_is_in_the_navigation(site: Path) -> None:

@@ -211,6 +211,7 @@ def test_the_layer_is_named() -> None:
     feed.close()
 
 
+@pytest.mark.by_default("during training")
 @pytest.mark.parametrize("save_steps", [3, 12], ids=["during training", "at its end"])
 def test_a_full_disk_while_saving(small_disk: Path, save_steps: int) -> None:
     run = small_disk / "run"

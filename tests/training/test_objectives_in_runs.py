@@ -73,10 +73,7 @@ def test_a_split_batch_gives_the_same_gradients(family: str, objective: str) -> 
 
 
 @pytest.mark.by_default(
-    "bert-masked-lm",
-    "bart-text-infilling",
     "electra-replaced-token-detection",
-    "elmo-bidirectional-lm",
     "gpt-causal-lm",
     "mpnet-masked-and-permuted-lm",
     "t5-span-corruption",

@@ -33,7 +33,11 @@ def test_lines_are_those_of_one_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"optimizer": {"learning_rate": -1.0}}, "learning_rate is -1.0"),
+        pytest.param(
+            {"optimizer": {"learning_rate": -1.0}},
+            "learning_rate is -1.0",
+            marks=pytest.mark.long,  # found where an unknown size is
+        ),
         ({"size": "huge"}, "gpt has no size 'huge'"),  # before there is a process group
         ({"global_batch_tokens": 192}, "3 rows a step do not split into 2 processes"),
         ({"data": {"paths": ["none.txt"]}}, "none.txt"),  # in the main process first

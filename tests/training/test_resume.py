@@ -207,6 +207,7 @@ def test_a_changed_corpus_is_refused(tmp_path: Path) -> None:
     assert "is not the one" in done.stderr
 
 
+@pytest.mark.by_default("weights", "missing", "step")
 @pytest.mark.parametrize("fault", ["weights", "state", "missing", "step", "other run"])
 def test_a_damaged_checkpoint_is_passed_over_and_kept(
     unbroken: Path, tmp_path: Path, fault: str

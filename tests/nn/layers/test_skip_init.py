@@ -106,7 +106,7 @@ def test_parameters_that_stay_without_values_are_an_error() -> None:
     built.require_values()
 
 
-@pytest.mark.by_default("bert", "t5")
+@pytest.mark.by_default("t5")
 @pytest.mark.parametrize("family", every_family())
 def test_no_family_initializes_what_is_replaced(family: str) -> None:
     """But for constants, and parameters of the head."""

@@ -164,6 +164,7 @@ with bar.shown():
 """
 
 
+@pytest.mark.long  # tests/io/test_progress.py shows such a bar
 def test_in_a_notebook_there_is_a_bar_of_the_steps() -> None:
     pages = shown_html(CELL)
     assert len(pages) > 2 and pages[-1] == ""

@@ -85,6 +85,7 @@ def test_bad_input(unbroken: Path, tmp_path: Path, words: list[str], message: st
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.long
 def test_seeds(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = [FAMILY, *options(max_steps=2, eval_steps=2), "-o", str(run), "--auto-resume"]
@@ -99,6 +100,7 @@ def test_seeds(tmp_path: Path) -> None:
     assert done.returncode == 2 and "give --seeds" in done.stderr
 
 
+@pytest.mark.long  # the option is read in one place
 def test_other_commands(unbroken: Path, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     rows = [f"{'good' if row % 2 else 'bad'} day {row},{row % 2}" for row in range(16)]

@@ -62,6 +62,7 @@ def test_every_objective_has_the_same_losses_and_gradients(
         assert (others[key] - gradient).abs().max() <= 1e-5 * gradient.abs().max() + 1e-9, key
 
 
+@pytest.mark.long
 def test_a_run_with_chunks_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_chunks, "LOGITS_AT_ONCE", 40 * 400)
     whole = run_training(tmp_path / "whole", "gpt", max_steps=6)

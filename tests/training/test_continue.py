@@ -285,6 +285,7 @@ def test_a_damaged_checkpoint_of_the_parent_is_named_and_kept(
     assert record is not None and record.step == 6
 
 
+@pytest.mark.long
 def test_one_run_of_several_seeds_is_continued(tmp_path: Path) -> None:
     seeds = tmp_path / "seeds"
     train_seeds(PretrainRun(tree("gpt", max_steps=2), HERE, seeds), 2)

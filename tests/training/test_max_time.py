@@ -82,6 +82,7 @@ def test_two_processes_stop_at_one_step(tmp_path: Path) -> None:
     assert_same(tmp_path / "whole", run)
 
 
+@pytest.mark.long
 def test_a_run_that_stopped_is_continued(tmp_path: Path) -> None:
     values = tree("gpt", **WITHOUT, max_steps=4)
     PretrainRun(values, HERE, tmp_path / "run", max_time=AT_ONCE).start()
@@ -90,6 +91,7 @@ def test_a_run_that_stopped_is_continued(tmp_path: Path) -> None:
     assert_same(whole, tmp_path / "child", ignore=["run.json", "report.html"])
 
 
+@pytest.mark.long
 def test_seeds_that_stopped_are_resumed(tmp_path: Path) -> None:
     labelled(tmp_path / "table.tsv")
     values = settings("bert", tmp_path / "table.tsv", vocab_size=60, max_steps=3)

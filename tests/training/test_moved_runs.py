@@ -154,6 +154,7 @@ def test_data_that_has_moved_is_named(
     assert (whole / "config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
 
 
+@pytest.mark.long  # by the code that names a corpus
 def test_a_table_that_has_moved_is_named(began: Path) -> None:
     labelled(began / "table.tsv")
     values = settings("bert", Path("table.tsv"), save_total_limit=9, vocab_size=60)
@@ -182,6 +183,7 @@ def test_a_directory_that_is_gone_is_named(
     assert f"run began in {began}, which is gone: a text.txt, held out/b.txt is from" in caplog.text
 
 
+@pytest.mark.by_default("sequence")
 @pytest.mark.parametrize("recipe", ["minilm-assistant", "sequence"])
 def test_a_later_stage_goes_on_where_the_directory_has_moved(
     began: Path, monkeypatch: pytest.MonkeyPatch, recipe: str

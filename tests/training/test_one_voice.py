@@ -19,6 +19,7 @@ def errors(done: "subprocess.CompletedProcess[str]") -> list[str]:
     return [f"error: {part}" for part in text.split("error: ")[1:]]
 
 
+@pytest.mark.long
 def test_lines_are_those_of_one_process(tmp_path: Path) -> None:
     words = ["gpt", *options(max_steps=2, eval_steps=2), "--device", "cpu"]
     done = warm.in_processes(2, "pretrain", *words, "-o", str(tmp_path / "run"))
@@ -127,6 +128,7 @@ def test_hosts_with_another_version_are_refused(
     assert "on hosta, 9.9 on hostb" in error
 
 
+@pytest.mark.by_default("pretrain")
 @pytest.mark.parametrize("command", ["pretrain", "finetune"])
 def test_hosts_with_other_data_are_refused(elsewhere: Path, tmp_path: Path, command: str) -> None:
     text = TEXT.read_text()[:20_000]

@@ -301,6 +301,7 @@ def test_the_pretrained_model_names_the_family(hub_checkpoint: Make, text: str) 
     assert expected.family == "bert"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "left", [0, *(pytest.param(left, marks=pytest.mark.long) for left in (3, 6))]
 )

@@ -221,7 +221,7 @@ def phases(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Pat
 
 
 @pytest.mark.parametrize(
-    "left", [SWITCH, 6, *(pytest.param(k, marks=pytest.mark.long) for k in (SWITCH - 1, 5, 7))]
+    "left", [SWITCH, *(pytest.param(k, marks=pytest.mark.long) for k in (SWITCH - 1, 5, 6, 7))]
 )
 def test_resume_is_exact_around_stable_long_and_decaying_phases(
     phases: Path, tmp_path: Path, left: int

@@ -191,6 +191,7 @@ def test_the_vendor_decides(
         is_faster.cache_clear()
 
 
+@pytest.mark.long
 def test_products_of_many_lengths_take_little_memory() -> None:
     """oneDNN would keep the code of each: 60 MB for 100 numbers of rows."""
     code = """

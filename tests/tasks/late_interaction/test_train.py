@@ -54,7 +54,7 @@ def library_encoder(source: Path, **settings: Any) -> Any:
     return library.MultiVectorEncoder(modules=modules, prompts=PROMPTS, device="cpu")
 
 
-@pytest.mark.by_default("kl-div-None", "multiple-negatives-3")
+@pytest.mark.by_default("kl-div-None")
 @pytest.mark.parametrize(
     ("loss", "mini"),
     [
@@ -281,6 +281,7 @@ def test_a_new_projection_is_learned_and_kept(pretrained: Pretrained, tmp_path: 
     assert load_checkpoint(again / "model").model.pooling == stored
 
 
+@pytest.mark.long
 def test_the_model_of_the_median_seed_has_its_projection(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:

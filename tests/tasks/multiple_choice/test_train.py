@@ -192,6 +192,7 @@ def test_the_model_converts(pretrained: Pretrained, tmp_path: Path) -> None:
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.long
 def test_a_causal_model_converts(tmp_path: Path) -> None:
     """With the logits of the class with two heads, of which it trains the one of choices."""
     import transformers

@@ -142,7 +142,7 @@ def test_list_net_is_the_library_s(pretrained: Pretrained, tmp_path: Path, group
     compare(run, source, library_losses().ListNetLoss, inputs, labels)
 
 
-@pytest.mark.by_default("none", "ndcg-loss2++")
+@pytest.mark.by_default("ndcg-loss2++")
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_lambda_is_the_library_s(pretrained: Pretrained, tmp_path: Path, weighting: str) -> None:
     losses = library_losses()
@@ -177,6 +177,7 @@ def test_margin_mse_is_the_library_s(pretrained: Pretrained, tmp_path: Path, lab
     compare(run, source, library_losses().MarginMSELoss, inputs, labels)
 
 
+@pytest.mark.long
 @pytest.mark.by_default("lambda")
 @pytest.mark.parametrize("loss", ["binary-cross-entropy", "lambda"])
 def test_metrics_are_those_of_zoo_eval(pretrained: Pretrained, tmp_path: Path, loss: str) -> None:
@@ -225,6 +226,7 @@ def test_the_model_comes_back_in_the_library(pretrained: Pretrained, tmp_path: P
         assert [row["score"] for row in scores] == pytest.approx(theirs.tolist(), abs=1e-5)
 
 
+@pytest.mark.long  # that of sentence embeddings reads the same options
 def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained("BertForMaskedLM")
     data = write_table(tmp_path / "t.tsv", pairs(lists(8)))

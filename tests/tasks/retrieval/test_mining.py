@@ -234,6 +234,7 @@ def test_columns_of_any_name(hub_checkpoint: Make, tmp_path: Path) -> None:
 # -- many files ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_shards_have_the_negatives_of_one_run(hub_checkpoint: Make, tmp_path: Path) -> None:
     """Negatives come from the texts of all files; a query may be in two of them."""
     model = tmp_path / "model"

@@ -197,6 +197,7 @@ def test_duplicates_that_cannot_be_avoided_are_spread() -> None:
     assert max(sum(row < 6 for row in rows[k : k + 4]) for k in range(0, 16, 4)) <= 3
 
 
+@pytest.mark.long
 def test_correlations_are_those_of_scipy(hub_checkpoint: Make, tmp_path: Path) -> None:
     """Of a run's last evaluation and of ``zoo eval``, over embeddings of the final model."""
     stats: Any = pytest.importorskip("scipy.stats")
@@ -225,6 +226,7 @@ def test_correlations_are_those_of_scipy(hub_checkpoint: Make, tmp_path: Path) -
     assert low <= result.metrics["spearman"] <= high
 
 
+@pytest.mark.by_default("triplet")
 @pytest.mark.parametrize("loss", ["multiple-negatives", "triplet"])
 def test_ties_are_of_the_precision_of_the_run(
     pretrained: Pretrained, tmp_path: Path, loss: str
@@ -266,6 +268,7 @@ def test_retrieval_is_that_of_the_runs_last_evaluation(
     assert logged == pytest.approx({name: metrics[name] for name in logged}, abs=0.02)
 
 
+@pytest.mark.by_default("triplet")
 @pytest.mark.parametrize("loss", ["multiple-negatives", "triplet"])
 def test_an_evaluation_on_scores(hub_checkpoint: Make, tmp_path: Path, loss: str) -> None:
     """Of a run that is trained without: the numbers of ``zoo eval``, and the loss of CoSENT."""

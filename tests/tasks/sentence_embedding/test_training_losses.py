@@ -180,6 +180,7 @@ def test_mini_batches_have_the_loss_and_gradients_of_the_batch(
     compare(found, encoder, reference(features(batch, 3), torch.zeros(8)))
 
 
+@pytest.mark.long
 def test_the_second_pass_drops_what_the_first_one_did(
     pretrained: Pretrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def test_metrics_are_those_of_the_libraries_on_the_generated_texts(run: Path) ->
     assert manifest["training"]["best"] == [best["metrics"]["chrf"], best["step"]]
 
 
+@pytest.mark.long
 def test_a_lower_rate_of_edits_is_better(model: Path, tmp_path: Path) -> None:
     table = pairs(tmp_path / "t.tsv")
     tree = tree_of(

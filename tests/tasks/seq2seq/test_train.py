@@ -357,6 +357,7 @@ def test_the_suite_evaluates_models_that_generate_labels(model: Path, tmp_path: 
     assert recorded == [pytest.approx(expected)] * len(recorded)
 
 
+@pytest.mark.long
 def test_sources_of_two_texts(model: Path, tmp_path: Path) -> None:
     rows = [
         {"a": a, "b": b, "out": "cat"} for a, b in zip(sentences(20), sentences(20, 1), strict=True)

@@ -57,7 +57,7 @@ def loss_and_gradient(setup: Any, batch: Any) -> tuple[torch.Tensor, torch.Tenso
     return total.detach(), words.grad
 
 
-@pytest.mark.by_default("kl-div-None", "multiple-negatives-3")
+@pytest.mark.by_default("multiple-negatives-3")
 @pytest.mark.parametrize(
     ("loss", "mini"),
     [("multiple-negatives", None), ("multiple-negatives", 3), ("margin-mse", 3), ("kl-div", None)],

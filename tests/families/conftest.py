@@ -106,7 +106,7 @@ def _repeats(name: str, tests: Any, params: dict[str, Any]) -> bool:
     """Return whether a test, of a class of the conformance kit or of none, repeats another."""
     head = params.get("head")
     if name == "test_rules_cover_parameters":
-        return params["size"] != "tiny"  # sizes differ in numbers
+        return bool(params["size"] != "tiny")  # sizes differ in numbers
     if name == "test_settings_equal_the_reference" and head is not None:
         # labels are of classifiers, and all else of the backbone or the output embeddings
         return (

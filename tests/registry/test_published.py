@@ -17,9 +17,9 @@ FACTS = published()
 UNSAID = ("labels", "problem", "pooler")
 
 
-def having(field: str) -> pytest.MarkDecorator:
-    """Return a parametrization over the entries that have a fact."""
-    return pytest.mark.parametrize("name", [n for n, fact in FACTS.items() if getattr(fact, field)])
+def having(field: str) -> dict[str, Published]:
+    """Return the entries that have a fact."""
+    return {name: fact for name, fact in FACTS.items() if getattr(fact, field)}
 
 
 def test_facts_refer_to_the_registry() -> None:
@@ -32,15 +32,15 @@ def test_an_unchecked_entry_has_no_facts_to_compare() -> None:
     assert {"mxbai-embed-large-v1", "splade-pp-en-v1", "bge-reranker-large"} <= unchecked
 
 
-@having("licence")
-def test_licence_matches_the_page(name: str) -> None:
-    licence = FACTS[name].licence
-    assert registry.builtin()[name].licence == ("not stated" if licence == "none" else licence)
+def test_licence_matches_the_page() -> None:
+    for name, fact in having("licence").items():
+        expected = "not stated" if fact.licence == "none" else fact.licence
+        assert registry.builtin()[name].licence == expected, name
 
 
-@having("licence")
-def test_the_licence_was_read_on_the_page(name: str) -> None:
-    assert registry.builtin()[name].licence_source in FACTS[name].pages
+def test_the_licence_was_read_on_the_page() -> None:
+    for name, fact in having("licence").items():
+        assert registry.builtin()[name].licence_source in fact.pages, name
 
 
 def test_licences_that_no_page_shows_are_of_unchecked_entries() -> None:
@@ -65,35 +65,35 @@ def test_encoders_and_rerankers_that_people_ask_for() -> None:
     assert [name for name in asked if not (rows[name].licence and rows[name].revision)] == []
 
 
-@having("files")
-def test_files_match_the_page(name: str) -> None:
-    names, last = FACTS[name].files.keys(), max(FACTS[name].files)
-    wanted = {f for f in registry.builtin()[name].files if f <= last or not FACTS[name].cut}
-    assert wanted <= names
+def test_files_match_the_page() -> None:
+    for name, fact in having("files").items():
+        last = max(fact.files)
+        wanted = {f for f in registry.builtin()[name].files if f <= last or not fact.cut}
+        assert wanted <= fact.files.keys(), name
 
 
-@having("files")
-def test_size_of_weights_matches_parameters(name: str) -> None:
-    fact, row = FACTS[name], registry.builtin()[name]
-    size = next((fact.files[file] for file in WEIGHTS if file in fact.files), None)
-    if size is None or row.parameters is None:
-        return  # sharded, or in another format
-    least, most = span(size)
-    count = row.parameters + fact.more
-    assert count * WIDTHS[fact.dtype] <= most
-    assert least <= count * WIDTHS[fact.dtype] + HEADERS
-    assert (fact.more > 0) == (fact.why is not None)
+def test_size_of_weights_matches_parameters() -> None:
+    for name, fact in having("files").items():
+        row = registry.builtin()[name]
+        size = next((fact.files[file] for file in WEIGHTS if file in fact.files), None)
+        if size is None or row.parameters is None:
+            continue  # sharded, or in another format
+        least, most = span(size)
+        count = row.parameters + fact.more
+        assert count * WIDTHS[fact.dtype] <= most, name
+        assert least <= count * WIDTHS[fact.dtype] + HEADERS, name
+        assert (fact.more > 0) == (fact.why is not None), name
 
 
-@having("parameters")
-def test_parameters_match_the_page(name: str) -> None:
-    fact, count = FACTS[name], registry.builtin()[name].parameters
-    assert fact.parameters is not None and count is not None
-    least, most = span(fact.parameters)
-    assert least <= count + fact.more <= most
+def test_parameters_match_the_page() -> None:
+    for name, fact in having("parameters").items():
+        count = registry.builtin()[name].parameters
+        assert fact.parameters is not None and count is not None, name
+        least, most = span(fact.parameters)
+        assert least <= count + fact.more <= most, name
 
 
-@having("config")
+@pytest.mark.parametrize("name", having("config"))
 def test_configuration_matches_the_entry(name: str, tmp_path: Path) -> None:
     fact, row = FACTS[name], registry.builtin()[name]
     family = get_family(row.family)

@@ -101,14 +101,18 @@ def test_processes_that_get_each_signal_twice_save(tmp_path: Path, number: int) 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("shared_home")
-def test_the_death_of_a_process_is_no_bug_of_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dead_rank", [0, 1])
+def test_the_death_of_a_process_is_no_bug_of_another(tmp_path: Path, dead_rank: int) -> None:
+    """The launcher, which has the store of the processes, is stopped and does not answer."""
     process = launch(tmp_path / "run")
     launcher = process.pid
     os.kill(launcher, signal.SIGSTOP)  # so that the other worker detects the failure
-    survivor, dead = children(launcher)
+    workers = children(launcher)
+    dead = workers.pop(dead_rank)
     os.kill(dead, signal.SIGKILL)
-    wait_until(lambda: survivor in ended(launcher), process)
+    wait_until(lambda: workers[0] in ended(launcher), process)
     os.kill(launcher, signal.SIGCONT)
     _, stderr = process.communicate(timeout=120)
-    assert "error: another process of the run ended; its own message says why" in stderr
+    assert f"error: process {dead_rank} on" in stderr
+    assert f"(pid {dead}) was killed by SIGKILL" in stderr
     assert "bug" not in stderr

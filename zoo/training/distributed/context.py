@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from torch.distributed.rendezvous import rendezvous
 from zoo.errors import Interrupted, UsageError, ZooError
 from zoo.io.numbers import int_from_environment
 from zoo.nn.devices import resolve_device
+from zoo.training.distributed.bounded_calls import call_within
 from zoo.training.distributed.heartbeat import SILENCE, Heartbeat
 from zoo.training.distributed.joining import compare_values, join
 from zoo.training.distributed.reporting import ReportedElsewhere, state
@@ -174,13 +176,27 @@ class DistContext:
         is_peer = isinstance(error, PeerEnded)
         # A launcher that notices the end of the others interrupts this, and the error is reported.
         with contextlib.suppress(RuntimeError, KeyboardInterrupt):
-            self.store.set(ERROR_KEY, "peer" if is_peer else "own")
+            call_within(ANSWER_SECONDS, partial(self._set_error, "peer" if is_peer else "own"))
             self.destroy()  # Others may wait for this process.
-            deadline = time.monotonic() + ANSWER_SECONDS
-            while self.store.add(ANSWERS_KEY, 0) < self.world_size - 1:
-                if time.monotonic() >= deadline:
-                    break
+            call_within(ANSWER_SECONDS, self._wait_for_answers)
+
+    def _set_error(self, origin: str) -> bool:
+        assert self.store is not None, "there are several processes"
+        with contextlib.suppress(RuntimeError):
+            self.store.set(ERROR_KEY, origin)
+            return True
+        return False
+
+    def _wait_for_answers(self) -> bool:
+        """Wait until all other processes know of the error."""
+        assert self.store is not None, "there are several processes"
+        deadline = time.monotonic() + ANSWER_SECONDS
+        with contextlib.suppress(RuntimeError):
+            while time.monotonic() < deadline:
+                if self.store.add(ANSWERS_KEY, 0) >= self.world_size - 1:
+                    return True
                 time.sleep(0.01)
+        return False
 
     def hears_of_error(self, error: BaseException) -> bool:
         """Return whether the main process reports the error of this process as well."""
@@ -198,15 +214,23 @@ class DistContext:
             return False  # Its machine may be cut off, and the store with it.
         if self.heartbeat is not None and str(error).startswith(f"{self.heartbeat.name(0)} "):
             return False  # It has ended itself.
+        is_interruption = isinstance(error, Interrupted | KeyboardInterrupt)
+        is_reported = call_within(
+            2 * ANSWER_SECONDS, partial(self._answers_report, is_interruption=is_interruption)
+        )
+        if is_reported:
+            time.sleep(ANSWER_SECONDS / 2)
+        return is_reported
+
+    def _answers_report(self, *, is_interruption: bool) -> bool:
+        """Return whether the main process reports this error, and tell it that this one knows."""
+        assert self.store is not None, "there are several processes"
         try:
             self.store.wait([ERROR_KEY], timedelta(seconds=ANSWER_SECONDS))
-            is_interruption = isinstance(error, Interrupted | KeyboardInterrupt)
             is_reported = is_interruption or self.store.get(ERROR_KEY) == b"own"
             self.store.add(ANSWERS_KEY, 1)
         except RuntimeError:  # There is no answer: the main process trains, or was killed.
             return False
-        if is_reported:
-            time.sleep(ANSWER_SECONDS / 2)
         return is_reported
 
     @property

@@ -305,7 +305,8 @@ def test_records_of_another_length_are_refused(text: Path, tmp_path: Path) -> No
     cache.open(0)
     cache.close()
     shutil.rmtree(tmp_path / "cache")
-    keys = [cache._map[at : at + 16].tobytes() for at in cache._index._recent.values()]
+    records = cache._records
+    keys = [records._map[at : at + 16].tobytes() for at in records._index._recent.values()]
     cache.open(0)
     for key in keys:
         cache.add(key, np.zeros(0, np.uint8))

@@ -23,11 +23,12 @@ from zoo.api.settings import (
     pretrain_values,
     task_settings,
 )
-from zoo.errors import UsageError, did_you_mean
+from zoo.errors import UsageError, did_you_mean, first_names
 from zoo.io.paths import as_paths
 from zoo.io.progress import enable_progress
 
 if TYPE_CHECKING:
+    from zoo.distillation.runs import DistillRun
     from zoo.training.distributed.context import DistContext
     from zoo.training.logging.scores import ScoresRecord
     from zoo.training.run import Run
@@ -50,6 +51,8 @@ class Training:
         seed_scores: directory of a run -> its scores, of a distillation over several seeds.
         spreads: score -> median, lowest and highest value over the seeds.
         plan: name -> what would be trained, of a dry run; then there are no paths.
+        teacher_shard: name -> what was computed of a teacher's outputs, with ``shard``; then there
+            is no run.
     """
 
     paths: Mapping[str, Path]
@@ -58,16 +61,19 @@ class Training:
     seed_scores: "Mapping[str, ScoresRecord]" = field(default_factory=dict)
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     plan: Mapping[str, str] = field(default_factory=dict)
+    teacher_shard: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def run(self) -> Path:
         """Directory of the run, or of the runs over several seeds.
 
         Raises:
-            UsageError: this is the plan of a dry run.
+            UsageError: this is the plan of a dry run, or a shard of a teacher's outputs.
         """
         if self.plan:
             raise UsageError("a dry run trains nothing", "leave dry_run out")
+        if self.teacher_shard:
+            raise UsageError("a shard of the teacher's outputs trains nothing", "leave shard out")
         return self.paths["runs" if self.runs else "run"]
 
     @property
@@ -99,6 +105,8 @@ class Training:
 
         if self.plan:
             return fields_cell("plan", self.plan)
+        if self.teacher_shard:
+            return fields_cell("teacher's outputs", self.teacher_shard)
         if not self.runs and self.report.is_file():
             return page_cell(f"run {self.run}", self.report.read_text("utf-8"))
         fields: dict[str, object] = dict(self.paths)
@@ -112,6 +120,8 @@ class Training:
 
         if self.plan:
             return {"plan": dict(self.plan)}
+        if self.teacher_shard:
+            return {"teacher_shard": dict(self.teacher_shard)}
         values: dict[str, Any] = {name: str(path) for name, path in self.paths.items()}
         if self.scores is not None:
             values["scores"] = msgspec.to_builtins(self.scores)
@@ -569,6 +579,7 @@ def distill(
     align: Alignment | None = None,
     teacher_backend: TeacherBackend | None = None,
     cache_teacher: AnyPath | None = None,
+    shard: str | None = None,
     global_batch_tokens: int | None = None,
     learning_rate: float | None = None,
     max_steps: int | None = None,
@@ -618,6 +629,8 @@ def distill(
         align: align by ``tokens`` (same tokenizer) or by ``text`` embeddings; by default tokens.
         teacher_backend: where the teachers run; by default where the student does.
         cache_teacher: directory in which the teacher's outputs are kept, and read again.
+        shard: only compute a part of these outputs, such as ``1/4``, and train nothing; a run
+            begins once all parts are there.
         global_batch_tokens: number of tokens per optimizer step, on text.
         learning_rate: highest learning rate, which the schedule multiplies.
         max_steps: number of optimizer steps.
@@ -672,6 +685,20 @@ def distill(
         )
     backends = _as_tuple(score_backend)
     check_scoring(score=score, min_retention=min_retention, score_backend=backends)
+    if shard is not None:
+        _require_no_run(
+            {
+                "--seeds": seeds,
+                "--resume": resume,
+                "--auto-resume": auto_resume,
+                "--continue-from": continue_from,
+                "--output": output,
+                "--force": force,
+                "--max-time": max_time,
+                "--dry-run": dry_run,
+                "--min-retention": min_retention,
+            }
+        )
     run_options = _run_options(
         seeds=seeds,
         resume=resume,
@@ -733,12 +760,39 @@ def distill(
     with _processes(run_options) as dist:
         file = config_file(subject)
         run = run_options.build_run(DistillRun, values, dist, overrides, file)
+        if shard is not None:
+            assert isinstance(run, DistillRun), "it was built as one"
+            return _compute_teacher_shard(run, shard)
         training = _start(run, run_options)
     if dist.is_main_process and not training.plan:
         training = _scored(training, overrides, run_options, backends, score=score)
         if min_retention is not None:
             training.require_retention(min_retention)
     return training
+
+
+def _require_no_run(run_options: Mapping[str, object]) -> None:
+    """Check that no option of a run is given with ``--shard``; values by option."""
+    for option, value in run_options.items():
+        if value is not None and value is not False:
+            raise UsageError(
+                "--shard computes outputs of the teacher, and trains nothing",
+                f"leave {option} out, and give it to the run that reads them",
+            )
+
+
+def _compute_teacher_shard(run: "DistillRun", shard: str) -> Training:
+    """Compute a shard of a teacher's outputs, and return what was done."""
+    from zoo.data.many_files.shard import parse_shard
+
+    computed = run.compute_teacher_shard(parse_shard(shard))
+    fields = {"shard": computed.shard, "outputs": f"{computed.outputs:,}"}
+    if computed.was_complete:
+        fields["outputs"] = "complete before"
+    fields["missing shards"] = "none; a run with this cache can begin"
+    if computed.missing:
+        fields["missing shards"] = first_names(list(computed.missing))
+    return Training({"cache": computed.directory}, teacher_shard=fields)
 
 
 def check_scoring(

@@ -1,17 +1,30 @@
 """Options of commands that turn many files into many."""
 
-from typing import get_args
+from collections.abc import Callable
+from typing import Any, TypeVar, get_args
 
 import click
 
 from zoo.api.arguments import OutputSuffix
+from zoo.cli.completion import NamesType
 from zoo.cli.options import count_option
-from zoo.data.many_files.shard import FORMS
+from zoo.data.many_files.shard import FORMS, KUBERNETES, SLURM
 
-shard_option = click.option(
-    "--shard",
-    metavar="K/N",
-    help=f"Compute every N-th file from the K-th on, counted from 1: {FORMS}.",
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def shards(ctx: click.Context) -> tuple[str, ...]:
+    """Return the beginnings of shards that have a name."""
+    return (SLURM, f"{KUBERNETES}/")
+
+
+def shard_type_option(help_text: str) -> Callable[[Function], Function]:
+    """Return the option ``--shard``; shells complete the names of schedulers."""
+    return click.option("--shard", type=NamesType(shards), metavar="K/N", help=help_text)
+
+
+shard_option = shard_type_option(
+    f"Compute every N-th file from the K-th on, counted from 1: {FORMS}."
 )
 suffix_option = click.option(
     "--output-suffix",

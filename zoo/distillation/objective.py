@@ -191,11 +191,11 @@ class Distillation(TrainingObjective):
     @override
     def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> DistillationOutputs:
         main = self.base.models_to_save(model.student)["model"].module
-        layers = self._captured("student")
+        layers = self.captured_layers("student")
         student = run_model(model.student, main, self.base, batch, layers, self.needs_head)
         outputs = student.outputs
         teachers = self.teachers if self.losses else ()
-        layers = self._captured("teacher")
+        layers = self.captured_layers("teacher")
         state = dict(outputs.recurrent_state)
         teacher_outputs = []
         inputs = {name: tensor for name, tensor in batch.items() if name not in state}
@@ -214,7 +214,7 @@ class Distillation(TrainingObjective):
             module=model,
         )
 
-    def _captured(self, side: Side) -> dict[str, set[int]]:
+    def captured_layers(self, side: Side) -> dict[str, set[int]]:
         """Return the layers of a model that losses read, by argument of ``capture``."""
         layers: dict[str, set[int]] = {}
         for loss in self.losses:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from zoo.data.many_files.shard import Shard
 from zoo.distillation.config.build import (
     NAME,
     STUDENT,
@@ -15,9 +16,10 @@ from zoo.distillation.config.build import (
     student_name,
 )
 from zoo.distillation.config.student import DEPTHS
-from zoo.distillation.setup import distill_setup
+from zoo.distillation.setup import DistillSetup, distill_setup
 from zoo.distillation.static_student import FOLDER, write_static_student
 from zoo.distillation.targets import require_generation, targets_data, write_targets
+from zoo.distillation.teacher_shards import TeacherShard, compute_shard
 from zoo.distillation.term_tables import checked_recipe
 from zoo.errors import UsageError
 from zoo.exporting.targets.static.export import static_family
@@ -28,6 +30,7 @@ from zoo.training import multi_stage
 from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.run_config import RunConfig
+from zoo.training.config.schema import prefix_errors
 from zoo.training.multi_stage import MODEL, STAGES, MultiStageRun
 from zoo.training.run import RunPaths
 
@@ -93,6 +96,21 @@ class DistillRun(MultiStageRun):
                 f"the recipe {recipe.name} is not the one that {path} began with",
                 "put it back as it was, or begin another run",
             )
+
+    def compute_teacher_shard(self, shard: Shard) -> TeacherShard:
+        """Compute a part of the teacher's outputs that a new run would add to its cache."""
+        with prefix_errors(self.file):
+            record = self.stages()
+            if record is not None:
+                raise UsageError(
+                    f"the recipe {record.recipe.name} has the stages {', '.join(record.stages)}, "
+                    "and --shard is for a single run",
+                    f"--set distillation.stage={record.stages[0]}, or leave --shard out",
+                )
+            config, _ = self.plan()
+            setup = self._setup(config)
+        assert isinstance(setup, DistillSetup), "build_setup returns it"
+        return compute_shard(setup, shard, self.dist)
 
     @override
     def resume(self, path: Path) -> RunPaths:

@@ -14,7 +14,7 @@ import pytest
 from blake3 import blake3
 
 from tests.inference.making import make_checkpoint
-from zoo.distillation.teachers import teacher_cache
+from zoo.distillation.teachers import record_file, teacher_cache
 from zoo.distillation.teachers.teacher_cache import CacheHeader, TeacherCache
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
@@ -61,7 +61,7 @@ def require_records(cache: TeacherCache, numbers: range) -> None:
 
 def test_records_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teacher_cache, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(teacher_cache, "RECENT", 16)
+    monkeypatch.setattr(record_file, "RECENT", 16)
     cache = opened(tmp_path)
     for number in range(100):
         cache.add(key(number), record(number))
@@ -110,7 +110,7 @@ import sys
 from pathlib import Path
 from tests.distillation.teachers.test_teacher_cache import key, opened, record
 from tests.inference.making import make_checkpoint
-from zoo.distillation.teachers import teacher_cache
+from zoo.distillation.teachers import record_file, teacher_cache
 teacher_cache.BLOCK_BYTES = 500
 cache, number = opened(Path(sys.argv[1])), 0
 while True:

@@ -6,6 +6,7 @@ import click
 
 from zoo.cli import output
 from zoo.cli.completion import OBJECTIVE, PRESET, RECIPE
+from zoo.cli.many_files import shard_type_option
 from zoo.cli.options import common_options, count_option, shared_option
 from zoo.cli.parameter_types import PATH, REFERENCE, FiniteRange, PathText
 from zoo.cli.training.options import (
@@ -18,6 +19,7 @@ from zoo.cli.training.options import (
     training_options,
 )
 from zoo.cli.training.runs import print_training, reporting_once, runs_options
+from zoo.data.many_files.shard import FORMS
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ Examples, with names of `zoo families` and `zoo models`:
   zoo distill --teacher REF --student static --train sentences.txt
   zoo distill --recipe minilmv2 --print-recipe > my-recipe.yaml
   zoo distill --teacher REF --student FAMILY --recipe my-recipe.yaml
+  zoo distill --teacher REF --student FAMILY --train books/ \\
+      --cache-teacher outputs/ --shard 1/4
   zoo distill --resume runs/student
   zoo distill --continue-from runs/student --max-steps 20000
 
@@ -103,6 +107,10 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
     metavar="DIR",
     help="Keep the teacher's outputs, and read them there.",
 )
+@shard_type_option(
+    "Only compute the K-th of N parts of the outputs for --cache-teacher, and train nothing: "
+    f"{FORMS}."
+)
 @count_option("--global-batch-tokens", "Number of tokens per optimizer step, on text.")
 @training_options
 @click.option("--no-score", is_flag=True, help="Do not compare the student with its teacher.")
@@ -147,7 +155,7 @@ def command(
     with reporting_once():
         training = distill(score=not no_score, file=file, **python_options(options))
     print_training(training, _score_lines(training), as_json=as_json)
-    if min_retention is None or training.plan:
+    if min_retention is None or training.plan or training.teacher_shard:
         return
     try:
         # This follows the scores, which a failure does not hide.

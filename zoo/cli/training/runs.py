@@ -85,7 +85,7 @@ def print_training(training: "Training", lines: Sequence[str] = (), *, as_json: 
     """Print the paths of a run, one a line, and further lines; only the main process prints."""
     if int_from_environment("RANK", 0) != 0:
         return
-    values = {**training.plan, **training.paths}
+    values = {**training.plan, **training.paths, **training.teacher_shard}
     value_lines = [f"{name}: {value}" for name, value in values.items()]
     result(training.to_dict(), [*value_lines, *lines], as_json=as_json)
 

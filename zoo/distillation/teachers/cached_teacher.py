@@ -13,8 +13,9 @@ from torch import Tensor
 
 from zoo.distillation.logits import TopLogits, dense, top_logits
 from zoo.distillation.outputs import ModelOutput, first_tokens, real_tokens
+from zoo.distillation.teachers.record_file import KEY_BYTES
 from zoo.distillation.teachers.teacher import Teacher, teacher_batch
-from zoo.distillation.teachers.teacher_cache import KEY_BYTES, TeacherCache
+from zoo.distillation.teachers.teacher_cache import TeacherCache
 from zoo.errors import VerificationError
 from zoo.nn.capture import Captured
 from zoo.nn.row_chunks import Logits

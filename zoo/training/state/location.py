@@ -105,6 +105,15 @@ def with_absolute_paths(settings: Mapping[str, Any], directory: Path) -> ConfigD
     return deep_merge(settings, *changes)
 
 
+def without_locations(settings: Mapping[str, Any]) -> ConfigDict:
+    """Return settings without the paths that name data, models and caches."""
+    changes = []
+    for keys in dict.fromkeys((*DATA_OPTIONS, *REFERENCES)):
+        if _get(settings, keys) is not None:
+            changes.append(_nest(keys, None))
+    return deep_merge(settings, *changes)
+
+
 def data_locations(settings: Mapping[str, Any]) -> Locations:
     """Return the settings that name data, with what they name."""
     locations: Locations = {}

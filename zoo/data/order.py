@@ -6,6 +6,7 @@ to draw nor one to hold, whatever the number of rows. Runs that began before tha
 NumPy's generator, which are arrays; they are resumed with them.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -61,6 +62,11 @@ class KeyedPermutation(Permutation):
         key = key_bytes(seed, purpose, 16 * ROUND_PAIRS)
         words = [int.from_bytes(key[at : at + 8], "little") for at in range(0, len(key), 8)]
         self._keys = list(zip(words[::2], words[1::2], strict=True))
+        # In a small domain, most results are not elements. All of them are computed at once, which
+        # takes as long as a few steps one by one.
+        self._results: list[int] | None = None
+        if bits == MIN_BITS:
+            self._results = self._permute(np.arange(1 << bits, dtype=np.uint64)).tolist()
 
     @override
     def __len__(self) -> int:
@@ -70,13 +76,18 @@ class KeyedPermutation(Permutation):
     def __getitem__(self, index: int) -> int:
         if not 0 <= index < self.size:
             raise IndexError(f"index {index} of {self.size} elements")
-        element: int = self._permute(index)
+        step: Callable[[int], int] = self._permute
+        if self._results is not None:
+            step = self._results.__getitem__
+        element: int = step(index)
         while element >= self.size:
-            element = self._permute(element)
+            element = step(element)
         return element
 
     @override
     def take(self, indices: Indices) -> Indices:
+        if self._results is not None:
+            return np.array([self[index] for index in indices.tolist()], np.int64)
         elements: NDArray[np.uint64] = self._permute(indices.astype(np.uint64))
         outside = np.flatnonzero(elements >= self.size)
         while len(outside):

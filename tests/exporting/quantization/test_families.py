@@ -78,7 +78,7 @@ SHAPES = [  # numbers of tokens; negative ones count from the longest
 NAMES = ("deberta", pytest.param("gpt", marks=pytest.mark.long), "t5")
 
 
-@pytest.mark.by_default("deberta")
+@pytest.mark.by_default("t5")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_fused_and_int8_graphs_at_the_edges(
@@ -174,6 +174,7 @@ def test_a_layer_that_is_left_out_is_not_in_the_branch(
         assert list(operators(onnx.load(tmp_path / "graph.onnx").graph)).count(operator) == 7
 
 
+@pytest.mark.long  # the cases of DeBERTa are, and it takes an export
 def test_sliced_weights_are_quantized(exported: Callable[[str], Exported]) -> None:
     """Attention of DeBERTa projects its table of positions with slices of the same weights."""
     checkpoint, graph, report = exported("deberta")

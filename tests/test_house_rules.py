@@ -74,6 +74,7 @@ COMPARED_LIMITS = {
     "zoo/tasks/prompt/template.py": ("CONFIG_LABELS",),
     "zoo/tasks/reranker/train.py": ("CONFIG_LABELS",),
     "zoo/tasks/seq2seq/train.py": ("ROW_TOKENS",),
+    "zoo/training/config/sources.py": ("RUN_NUMBER",),
     "zoo/tokenizers/sentencepiece/proto.py": ("PIECE_LENGTH",),
     "zoo/tokenizers/untrusted/definition.py": ("TOKEN_LENGTH",),
     "zoo/tokenizers/untrusted/patterns.py": ("PATTERN_REPEAT", "PATTERN_WAYS"),

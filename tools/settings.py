@@ -42,6 +42,7 @@ from zoo.training.config.schema import (
     StreamConfig,
     TrainConfig,
 )
+from zoo.training.config.sources import CurriculumStage, SourceConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 INTRODUCTION = """\
@@ -155,6 +156,8 @@ def tables() -> Iterator[tuple[str, list[Row]]]:
     """Yield headings and tables."""
     yield "## Pretraining", list(rows(TrainConfig))
     yield "### data", list(rows(DataConfig, "data."))
+    yield "### data.sources", list(rows(SourceConfig, "data.sources.NAME."))
+    yield "### data.curriculum", list(rows(CurriculumStage, "data.curriculum[]."))
     yield "### data.reader", list(rows(ReaderConfig, "data.reader."))
     yield "### data.stream", list(rows(StreamConfig, "data.stream."))
     yield "### init_from", list(rows(InitConfig, "init_from."))

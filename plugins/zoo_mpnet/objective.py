@@ -33,6 +33,7 @@ class MaskedAndPermuted(MaskedLanguageModelling):
     """Predicts masked tokens in a random order, each from those before it."""
 
     name: ClassVar[str] = "masked-and-permuted-lm"
+    label_array: ClassVar[str] = "targets"
 
     @property
     @override

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.errors import SourceError, UsageError
+from zoo.io.numbers import parse_float
 from zoo.plugins.tasks import find_tasks, public_tasks
 
 # Option of all functions of training -> path of the setting.
@@ -30,6 +31,7 @@ PRETRAIN_SETTINGS = SHARED_SETTINGS | {
     "eval": "data.eval_paths",
     "text": "data.reader.text_field",
     "streaming": "data.streaming",
+    "weight": "data.sources.NAME.weight",
     "tokenizer": "data.tokenizer",
     "lowercase": "data.lowercase",
     "strip_accents": "data.strip_accents",
@@ -55,6 +57,7 @@ DISTILL_SETTINGS = SHARED_SETTINGS | {
     "recipe": "distillation.recipe",
     "train": "data.paths",
     "eval": "data.eval_paths",
+    "weight": "data.sources.NAME.weight",
     "objective": "objective",
     "task": "task",
     "text": "data.text",
@@ -67,6 +70,8 @@ DISTILL_SETTINGS = SHARED_SETTINGS | {
     "cache_teacher": "distillation.cache_teacher",
     "global_batch_tokens": "global_batch_tokens",
 }
+# Setting of paths without names -> setting of a source.
+SOURCE_SETTINGS = {"data.paths": "paths", "data.eval_paths": "eval_paths"}
 # Option -> setting of the data of a distillation with a task.
 LABELLED_DATA = {"train": "data.train", "eval": "data.eval"}
 # Options that exclude each other.
@@ -113,9 +118,73 @@ def collect_settings(
         if set(pair) <= set(names):
             flags = [f"--{name.replace('_', '-')}" for name in pair]
             raise UsageError(f"{' and '.join(flags)} exclude each other", "give one")
-    trees = [nested(paths[name], options[name]) for name in names]
+    trees = []
+    for name in names:
+        value = options[name]
+        if paths[name] in SOURCE_SETTINGS:
+            trees += source_settings(paths[name], value)
+        elif name == "weight":
+            trees += weight_settings(paths[name], value)
+        else:
+            trees.append(nested(paths[name], value))
     trees += [nested(path, value) for path, value in (settings or {}).items()]
     return deep_merge(*trees)
+
+
+def source_settings(path: str, values: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the settings of paths of text, which may each have the name of a source.
+
+    Args:
+        path: path of the setting for paths without names.
+        values: paths, each as ``PATH`` or ``NAME=PATH``; a name may have several paths.
+    """
+    from zoo.data.readers.text_io import split_name
+
+    paths: dict[str, list[str]] = {}
+    for value in values:
+        name, file = split_name(value)
+        paths.setdefault(name, []).append(file)
+    trees = []
+    for name, files in paths.items():
+        if name:
+            tree = {"data": {"sources": {name: {SOURCE_SETTINGS[path]: tuple(files)}}}}
+        else:
+            tree = nested(path, tuple(files))
+        trees.append(tree)
+    return trees
+
+
+def weight_settings(path: str, values: Mapping[str, float] | Sequence[str]) -> list[dict[str, Any]]:
+    """Return the settings of the weights of sources.
+
+    Args:
+        path: path of the settings, with ``NAME`` for the name of a source.
+        values: source -> weight, or texts ``NAME=WEIGHT``.
+    """
+    weights = dict(values) if isinstance(values, Mapping) else parse_weights(values)
+    trees = []
+    for name, weight in weights.items():
+        tree: Any = weight
+        for key in reversed(path.split(".")):
+            tree = {name if key == "NAME" else key: tree}
+        trees.append(tree)
+    return trees
+
+
+def parse_weights(texts: Sequence[str]) -> dict[str, float]:
+    """Return the weights of ``--weight NAME=WEIGHT``; each name may be given once."""
+    weights: dict[str, float] = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        weight = parse_float(number)
+        if not name or weight is None:
+            raise UsageError(
+                f"--weight {text!r} is not the weight of a source", "such as --weight books=0.3"
+            )
+        if name in weights:
+            raise UsageError(f"--weight {name} is given twice", "give it once")
+        weights[name] = weight
+    return weights
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:

@@ -241,6 +241,7 @@ def pretrain(
     adapter: str | None = None,
     train: AnyPaths = (),
     eval: AnyPaths = (),
+    weight: Mapping[str, float] | Sequence[str] = (),
     text: str | None = None,
     streaming: bool | None = None,
     tokenizer: AnyPath | None = None,
@@ -283,8 +284,9 @@ def pretrain(
         init_from: checkpoint to initialise the weights from.
         adapter: train an adapter of this method, and keep the model as it is.
         train: files or directories of text, or a built corpus; by default the corpus of the
-            package.
-        eval: held-out text.
+            package. ``NAME=PATH`` is one of several sources.
+        eval: held-out text; ``NAME=PATH`` is the text of a source.
+        weight: source -> its share of the tokens, or texts ``NAME=SHARE``; all add up to 1.
         text: column of the text in a table, or its key in JSON lines.
         streaming: tokenize the training text on the way, without a corpus.
         tokenizer: model whose tokenizer is used, or ``train`` to train one.
@@ -359,6 +361,7 @@ def pretrain(
         "adapter": adapter,
         "train": tuple(as_paths(train)),
         "eval": tuple(as_paths(eval)),
+        "weight": weight or (),
         "text": text,
         "streaming": streaming,
         "tokenizer": None if tokenizer is None else as_reference(tokenizer),
@@ -569,6 +572,7 @@ def distill(
     recipe: AnyPath | None = None,
     train: AnyPaths = (),
     eval: AnyPaths = (),
+    weight: Mapping[str, float] | Sequence[str] = (),
     objective: str | None = None,
     task: str | None = None,
     text: str | None = None,
@@ -617,8 +621,9 @@ def distill(
         file: YAML file of settings.
         recipe: name of a recipe, or a YAML file; by default the family's.
         train: files or directories of text, or a built corpus; tables with ``task``; by default
-            the corpus of the package.
-        eval: held-out data.
+            the corpus of the package. ``NAME=PATH`` is one of several sources.
+        eval: held-out data; ``NAME=PATH`` is the data of a source.
+        weight: source -> its share of the training data, or texts ``NAME=SHARE``; all add up to 1.
         objective: objective of the student on text.
         task: task on labelled data, such as ``text-classification``.
         text: column of the text, of labelled data.
@@ -720,6 +725,7 @@ def distill(
         "recipe": None if recipe is None else str(as_path(recipe, "file")),
         "train": tuple(as_paths(train)),
         "eval": tuple(as_paths(eval)),
+        "weight": weight or (),
         "objective": objective,
         "task": task,
         "text": text,

@@ -50,6 +50,9 @@ SHARED = {
         ("--train",), "PATH", "Training data: text, a built corpus, or a table with labels."
     ),
     "eval_data": SharedOption(("--eval",), "PATH", "Evaluation data."),
+    "weight": SharedOption(
+        ("--weight",), "NAME=W", "Share of the source NAME in the training data."
+    ),
     "text": SharedOption(("--text",), "COL", "Column, or key, of the text."),
     "pair": SharedOption(("--pair",), "COL", "Column, or key, of the second text."),
     "label": SharedOption(("--label",), "COL", "Column of the label."),

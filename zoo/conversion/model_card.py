@@ -299,6 +299,7 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(data.get(split), Mapping) and data[split]:
             names = ", ".join(PurePath(str(name)).name for name in data[split])
             rows.append((f"data, {split}", names))
+    rows += _source_rows(training.get("sources"))
     yield from table_lines("## Training", rows)
     command = training.get("command")
     if not isinstance(command, str):
@@ -307,6 +308,19 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     if len(words) > 1 and words[0] == "zoo" and words[1] in TRAINING_COMMANDS:
         yield ""
         yield from markdown_block("console", [f"$ {shell_line(words)}"])
+
+
+def _source_rows(sources: Any) -> Rows:
+    """Return the share of each source in the training data, and how often it was read."""
+    rows: Rows = []
+    if not isinstance(sources, Mapping):
+        return rows
+    for name, source in sources.items():
+        share = source.get("share") if isinstance(source, Mapping) else None
+        epochs = source.get("epochs") if isinstance(source, Mapping) else None
+        if isinstance(share, float | int) and isinstance(epochs, float | int):
+            rows.append((f"source {name}", f"{share:.2%} of the rows, {epochs:g} epochs"))
+    return rows
 
 
 def without_directories(record: Any) -> Any:

@@ -392,6 +392,11 @@ def _validation_split(spec: CorpusSpec) -> ValidationSplit:
     return ValidationSplit(chain([first_document], documents), fraction, spec.seed)
 
 
+def training_texts(spec: CorpusSpec) -> Iterator[list[str]]:
+    """Yield the texts of a corpus that are trained on, without those that are held out."""
+    return _training_texts(spec, _validation_split(spec))
+
+
 def _training_texts(spec: CorpusSpec, validation_split: ValidationSplit) -> Iterator[list[str]]:
     """Yield the texts of the training split, which a tokenizer is trained on."""
     number = 0

@@ -159,12 +159,14 @@ class EpochOrder(RowOrder):
         kind: kind of the orders.
         num_rows: number of rows.
         seed: seed of the run.
+        *source: name of the source, where a run has several: each has an order of its own.
     """
 
-    def __init__(self, kind: DataOrder, num_rows: int, seed: int) -> None:
+    def __init__(self, kind: DataOrder, num_rows: int, seed: int, *source: str) -> None:
         self.kind = kind
         self.num_rows = num_rows
         self.seed = seed
+        self.source = source
         self._current: tuple[int, Permutation] | None = None
 
     @override
@@ -172,7 +174,7 @@ class EpochOrder(RowOrder):
         epoch, position = divmod(number, self.num_rows)
         current = self._current
         if current is None or current[0] != epoch:
-            order = permutation(self.kind, self.num_rows, self.seed, "order", epoch)
+            order = permutation(self.kind, self.num_rows, self.seed, "order", epoch, *self.source)
             current = (epoch, order)
             self._current = current
         return current[1][position]

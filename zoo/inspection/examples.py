@@ -1,6 +1,6 @@
 """The examples that a pretraining objective makes of a corpus, as text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from zoo.data.corpus import TRAIN
 from zoo.data.rng import generator
 from zoo.objectives.base import Example
+from zoo.training.mixed_dataset import MixedDataset
 from zoo.training.setup import PretrainSetup, build_dataset
 
 # Above this share of labelled tokens, the labels of a document are a line of their own.
@@ -66,10 +67,13 @@ class ShownExample:
     documents: list[ShownDocument]
     padding: int  # number of padding tokens
     other: dict[str, list[Any]]  # the remaining arrays; ids of the vocabulary are shown as words
+    source: str = ""  # the row's source, in a run with several
 
     def lines(self) -> Iterator[str]:
         """Yield the example as lines of text."""
         heading = f"row {self.row}"
+        if self.source:
+            heading += f" of {self.source}"
         if self.padding:
             heading += f", {self.padding} tokens of padding"
         yield heading
@@ -86,12 +90,15 @@ class ShownExample:
 
     def to_json(self) -> dict[str, Any]:
         """Return the example as JSON-serializable values."""
-        return {
+        value: dict[str, Any] = {
             "row": self.row,
             "padding": self.padding,
             "documents": [shown.to_json() for shown in self.documents],
             "other": self.other,
         }
+        if self.source:
+            value["source"] = self.source
+        return value
 
 
 def show_examples(setup: PretrainSetup, count: int) -> Iterator[ShownExample]:
@@ -99,9 +106,13 @@ def show_examples(setup: PretrainSetup, count: int) -> Iterator[ShownExample]:
     objective = setup.objective
     seed = setup.config.seed
     rows = build_dataset(setup, TRAIN, 1)
+    indices: Iterable[int] = range(min(count, len(rows)))
+    if isinstance(rows, MixedDataset):  # The first rows of the run, which are of several sources.
+        order = setup.row_order(rows, objective)
+        indices = [order[number] for number in range(count)]
     torch.manual_seed(seed)
     model: Any = objective.model(setup.family, setup.model_config).eval()
-    for index in range(min(count, len(rows))):
+    for index in indices:
         example = rows.example(index, generator(seed, "examples", index))
         batch = objective.collate([example])
         with torch.no_grad():
@@ -123,7 +134,10 @@ def show_examples(setup: PretrainSetup, count: int) -> Iterator[ShownExample]:
             other_arrays[name] = values.tolist()
             if values.ndim == 1:
                 other_arrays[name] = _words(values.tolist(), setup)
-        yield ShownExample(index, documents, padding, other_arrays)
+        source = ""
+        if isinstance(rows, MixedDataset):
+            source = list(rows.datasets)[rows.source_number(index)]
+        yield ShownExample(index, documents, padding, other_arrays, source)
 
 
 def _document(

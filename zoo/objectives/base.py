@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from zoo.sentence_models.pooling import Pooling
 
 Array = NDArray[np.int64]
+SOURCE_IDS = "source_ids"  # Tensor of a batch with the number of each row's source, (rows,).
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,20 @@ class Example:
 
 
 @dataclass(frozen=True)
+class SourceCounts:
+    """The part of a batch that is from one of a run's sources.
+
+    Attributes:
+        rows: number of rows.
+        counts: loss term -> number of values that these rows add to its sum, or the sum of their
+            weights.
+    """
+
+    rows: int
+    counts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Batch:
     """Collated rows, of one micro-batch.
 
@@ -64,12 +79,20 @@ class Batch:
         counts: loss term -> number of values that its sum is over, or the sum of their weights.
         rows: number of rows.
         tokens: number of tokens that are not padding, of the encoder and the decoder.
+        sources: source -> its part of the batch, in the order of ``source_ids``; empty where a run
+            has no sources.
     """
 
     tensors: "dict[str, Tensor]"
     counts: dict[str, float]
     rows: int
     tokens: int
+    sources: Mapping[str, SourceCounts] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """The only source of the rows, of a batch of an evaluation; empty without sources."""
+        return next((name for name, part in self.sources.items() if part.rows), "")
 
 
 @dataclass(frozen=True)
@@ -104,12 +127,16 @@ class LossOutput:
         recurrent_state: see ``Outputs``.
         predictions: name -> values for ``TrainingObjective.compute_metrics``, (n, ...) each,
             without gradient; an evaluation keeps them on the CPU.
+        row_sums: loss term -> part of its sum of each row, (rows,), without gradient, for the log
+            of a run with several sources; only of batches with ``source_ids``. A term without
+            them has no loss of each source in the log of training.
     """
 
     sums: "dict[str, Tensor]"
     metrics: "dict[str, tuple[Tensor, Tensor]]" = field(default_factory=dict)
     recurrent_state: "dict[str, Tensor]" = field(default_factory=dict)
     predictions: "dict[str, Tensor]" = field(default_factory=dict)
+    row_sums: "dict[str, Tensor]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

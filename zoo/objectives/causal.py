@@ -11,7 +11,7 @@ from zoo.data.packing import cut_documents
 from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Objective, Outputs
 from zoo.objectives.examples.packing import pack, without_special_tokens
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
-from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
+from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at, value_rows
 from zoo.objectives.masked import model_inputs
 from zoo.overrides import override
 
@@ -175,4 +175,5 @@ class CausalLanguageModelling(Objective):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        return cross_entropy_sum(outputs.logits[TERM], batch["labels"], TERM)
+        rows = value_rows(batch, "label_positions")
+        return cross_entropy_sum(outputs.logits[TERM], batch["labels"], TERM, rows)

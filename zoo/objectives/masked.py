@@ -16,7 +16,12 @@ from zoo.objectives.examples.masking import (
 )
 from zoo.objectives.examples.packing import PackedDataset, PackedRow
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
-from zoo.objectives.losses.predictions import cross_entropy_sum, encode_at, predict
+from zoo.objectives.losses.predictions import (
+    cross_entropy_sum,
+    encode_at,
+    predict,
+    value_rows,
+)
 from zoo.objectives.options import Options
 from zoo.overrides import override
 
@@ -132,6 +137,8 @@ class MaskedLanguageModelling(Objective):
 
     name: ClassVar[str] = MASKED_LM
     head: ClassVar[str] = "masked-lm"
+    # Array whose places ``label_positions`` counts.
+    label_array: ClassVar[str] = "input_ids"
     options_type: ClassVar[type[Options]] = MaskedOptions
 
     @property
@@ -212,7 +219,8 @@ class MaskedLanguageModelling(Objective):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        return cross_entropy_sum(outputs.logits[MASKED_LM], batch["labels"], MASKED_LM)
+        rows = value_rows(batch, "label_positions", self.label_array)
+        return cross_entropy_sum(outputs.logits[MASKED_LM], batch["labels"], MASKED_LM, rows)
 
 
 INPUTS = ("input_ids", "document_ids", "token_type_ids", "position_ids")

@@ -292,16 +292,22 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         metrics = {"generator_accuracy": generator.metrics["accuracy"]}
         if REPLACED_TOKEN not in outputs.labels:  # only the generator is trained
             return LossOutput(
-                generator.sums | {REPLACED_TOKEN: outputs.logits[REPLACED_TOKEN]}, metrics
+                generator.sums | {REPLACED_TOKEN: outputs.logits[REPLACED_TOKEN]},
+                metrics,
+                row_sums=generator.row_sums,
             )
         discriminator = discriminator_loss(
             outputs.logits[REPLACED_TOKEN],
             outputs.labels[REPLACED_TOKEN],
             batch["document_ids"] != 0,
         )
+        row_sums = {}
+        if generator.row_sums:
+            row_sums = generator.row_sums | discriminator.row_sums
         return LossOutput(
             sums=generator.sums | discriminator.sums,
             metrics=discriminator.metrics | metrics,
+            row_sums=row_sums,
         )
 
 
@@ -370,12 +376,13 @@ def discriminator_loss(logits: "Tensor", replaced: "Tensor", is_token: "Tensor")
     from torch.nn import functional as F
 
     losses = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
+    losses = losses * is_token
     detached = logits.detach()
     correct = (detached > 0) == replaced
     probability = detached.sigmoid()
     original = is_token & ~replaced
     return LossOutput(
-        sums={REPLACED_TOKEN: (losses * is_token).sum()},
+        sums={REPLACED_TOKEN: losses.sum()},
         metrics={
             "accuracy": ((correct & is_token).sum(), is_token.sum()),
             "accuracy_replaced": ((correct & replaced).sum(), replaced.sum()),
@@ -385,4 +392,5 @@ def discriminator_loss(logits: "Tensor", replaced: "Tensor", is_token: "Tensor")
             "area_under_curve": auc_counts(detached, replaced, original),
             "replaced": (replaced.sum(), is_token.sum()),
         },
+        row_sums={REPLACED_TOKEN: losses.detach().sum(-1)},
     )

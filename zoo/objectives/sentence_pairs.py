@@ -15,7 +15,12 @@ from zoo.objectives.examples.sentence_pair_data import (
     consecutive_pairs,
     next_sentence_pairs,
 )
-from zoo.objectives.losses.predictions import cross_entropy_sum, encode_at, predict
+from zoo.objectives.losses.predictions import (
+    cross_entropy_sum,
+    encode_at,
+    predict,
+    value_rows,
+)
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
 from zoo.objectives.options import Options
 from zoo.overrides import override
@@ -174,10 +179,12 @@ class SentencePairs(MaskedLanguageModelling):
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         masked = super().loss(outputs, batch)
-        pairs = cross_entropy_sum(outputs.logits[self.term], batch["pair_labels"], self.term)
+        rows = value_rows(batch, "start_positions")
+        pairs = cross_entropy_sum(outputs.logits[self.term], batch["pair_labels"], self.term, rows)
         return LossOutput(
             masked.sums | pairs.sums,
             masked.metrics | {"pair_accuracy": pairs.metrics["accuracy"]},
+            row_sums=masked.row_sums | pairs.row_sums,
         )
 
 

@@ -13,7 +13,7 @@ from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Obje
 from zoo.objectives.examples.packing import PackedRow, pack, without_special_tokens
 from zoo.objectives.examples.seq2seq_packing import plan_decoder_length
 from zoo.objectives.examples.vocabulary import Ids
-from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
+from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at, value_rows
 from zoo.objectives.options import Options
 from zoo.overrides import override
 
@@ -118,7 +118,8 @@ class Seq2SeqObjective(Objective):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        return cross_entropy_sum(outputs.logits[SEQ2SEQ_LM], batch["labels"], SEQ2SEQ_LM)
+        rows = value_rows(batch, "label_positions", "decoder_input_ids")
+        return cross_entropy_sum(outputs.logits[SEQ2SEQ_LM], batch["labels"], SEQ2SEQ_LM, rows)
 
 
 class SentenceObjective(Seq2SeqObjective):

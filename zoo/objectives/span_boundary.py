@@ -10,7 +10,12 @@ from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedMode
 from zoo.objectives.examples.masking import MaskStrategy, label_runs
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.examples.vocabulary import Ids
-from zoo.objectives.losses.predictions import cross_entropy_sum, gather_positions, predict_at
+from zoo.objectives.losses.predictions import (
+    cross_entropy_sum,
+    gather_positions,
+    predict_at,
+    value_rows,
+)
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
 from zoo.objectives.options import Options
 from zoo.overrides import override
@@ -118,11 +123,15 @@ class SpanBoundary(MaskedLanguageModelling):
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         masked = super().loss(outputs, batch)
         boundary = cross_entropy_sum(
-            outputs.logits[SPAN_BOUNDARY], batch["span_labels"], SPAN_BOUNDARY
+            outputs.logits[SPAN_BOUNDARY],
+            batch["span_labels"],
+            SPAN_BOUNDARY,
+            value_rows(batch, "lefts"),
         )
         return LossOutput(
             masked.sums | boundary.sums,
             masked.metrics | {"boundary_accuracy": boundary.metrics["accuracy"]},
+            row_sums=masked.row_sums | boundary.row_sums,
         )
 
 

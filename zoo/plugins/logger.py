@@ -38,7 +38,8 @@ class Logger:
             record: ``step``, the number of optimizer steps done; ``split``, ``train`` or
                 ``validation``; ``loss``, the weighted sum of the terms; ``losses``, term -> mean;
                 ``metrics``, name -> mean; and of the training split ``learning_rate``,
-                ``gradient_norm`` and ``tokens`` (seen so far).
+                ``gradient_norm`` and ``tokens`` (seen so far). With several sources, ``sources``
+                has of each its ``share`` of the rows in training, ``loss`` and ``losses``.
         """
 
     def log_performance(self, record: Mapping[str, Any]) -> None:
@@ -74,6 +75,10 @@ class ScalarLogger(Logger, ABC):
         for group, prefix in (("losses", "loss/"), ("metrics", "")):
             values = record.get(group, {}).items()
             scalars |= {curve_tag(f"{split}/{prefix}{name}"): value for name, value in values}
+        for source, values in record.get("sources", {}).items():
+            for name in ("share", "loss"):
+                if name in values:
+                    scalars[curve_tag(f"{split}/source/{source}/{name}")] = values[name]
         self.log_scalars(scalars, record["step"])
 
     @override

@@ -76,6 +76,27 @@ class RunSetup(ABC):
         ``None`` if the size of the data is not known.
         """
 
+    def source_shares(self) -> dict[str, float]:
+        """Return source -> its weight in the mean of an evaluation; empty to weight rows equally.
+
+        It is the source's share of the rows at the end of the run.
+        """
+        return {}
+
+    def warnings(self) -> list[str]:
+        """Return what a person should be warned of before training; by default nothing."""
+        return []
+
+    def continued(self, record: RunManifest, step: int, rows: int) -> Self:
+        """Return the setup of a run that continues another one; by default this one.
+
+        Args:
+            record: manifest of the other run.
+            step: number of steps that it has done.
+            rows: number of rows of the training data that it has read, of the length of that step.
+        """
+        return self
+
     @abstractmethod
     def plan(self) -> dict[str, str]:
         """Return name -> what a person should know of the data and the steps before training."""

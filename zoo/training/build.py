@@ -79,6 +79,8 @@ def open_trainer(
         if dist.is_main_process and new:
             for label, text in run_plan(path, setup, prepared.loss_module).items():
                 LOG.info("%s: %s", label, text)
+            for warning in setup.warnings():
+                LOG.warning("warning: %s", warning)
             write_directory(path, setup, dist, prepared.loss_module, prepared.pretrained)
             lock.enter_context(locked(path))
         dist.barrier()
@@ -220,6 +222,7 @@ def build_trainer(
         prepared.eval_batches,
         stop=stop,
         max_time=max_time,
+        source_shares=setup.source_shares(),
     )
     checkpoint = prepared.checkpoint
     metrics_position = 0

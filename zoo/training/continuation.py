@@ -68,6 +68,8 @@ CHANGEABLE_SETTINGS = {
     "distillation.cache_teacher",
     *map(".".join, DATA_OPTIONS),
 }
+# Tables whose settings may change: the sources of a run and their weights.
+CHANGEABLE_TABLES = ("data.sources.", "data.curriculum", "data.mixing", "data.temperature")
 # Settings that only the state of the optimizer goes with.
 OPTIMIZER_SETTINGS = {
     "optimizer.name",
@@ -130,7 +132,9 @@ def _check_changes(
     differences = config_diff(msgspec.to_builtins(parent_config), msgspec.to_builtins(config))
     for line in differences:
         name, _, values = line.partition(": ")
-        if name in changeable or (name.startswith("config.") and name.endswith(DROPOUT)):
+        if name in changeable or name.startswith(CHANGEABLE_TABLES):
+            continue
+        if name.startswith("config.") and name.endswith(DROPOUT):
             continue
         what = f"{name} cannot change where {parent} is continued: {values}"
         if name in OPTIMIZER_SETTINGS:

@@ -21,6 +21,7 @@ from zoo.objectives.base import (
 )
 from zoo.training.devices import DeviceTransfer, PendingBatches
 from zoo.training.distributed.context import DistContext
+from zoo.training.mixed_dataset import MixedDataset
 
 Collate: TypeAlias = Callable[[Sequence[Example]], Batch]
 CollateWrapper: TypeAlias = Callable[[Collate, Sequence[Example]], Batch]
@@ -113,7 +114,12 @@ class BatchLoader:
 
     def make_batch(self, step: int, micro: Sequence[int]) -> Batch:
         """Make a batch of some rows of a step."""
-        return self.collate(list(self._rows(step, micro)))
+        examples = list(self._rows(step, micro))
+        batch = self.collate(examples)
+        if isinstance(self.dataset, MixedDataset):
+            indices = [self.index(step, place) for place in micro]
+            return self.dataset.with_sources(batch, examples, indices)
+        return batch
 
     def lazy_batches(self, step: int) -> "LazyBatches":
         """Return this process's micro-batches of a step, each made when it is read."""
@@ -136,7 +142,7 @@ class BatchLoader:
         if self.warmup_loader is not None and step < self.first_step:
             return self.warmup_loader.middle_micro_batch(step)
         by_length = self._sorted(step)
-        return self.collate(list(self._rows(step, by_length[len(by_length) // 2])))
+        return self.make_batch(step, by_length[len(by_length) // 2])
 
     def _sorted(self, step: int) -> Sequence[Sequence[int]]:
         """Return the rows of each micro-batch of a step, the longest first."""

@@ -124,6 +124,8 @@ class Run:
         path = self.new_path(config)
         with prefix_errors(self.file):
             setup = self._setup(config)
+        for warning in setup.warnings():
+            LOG.warning("warning: %s", warning)
         prepared = prepare_run(setup, path, self.dist)
         return run_plan(path, setup, prepared.loss_module)
 
@@ -225,6 +227,8 @@ class Run:
             setup = self._setup_again(parent, record, msgspec.to_builtins(config))
             setup.require_same_data(parent, record)
             check_progress(parent, saved, setup.config)
+            rows = rows_read(parent_config, record, saved.meta.step)
+            setup = setup.continued(record, saved.meta.step, rows)
             parent_sizes = parent_config.step_sizes()
             if setup.objective.stateful and setup.config.step_sizes() != parent_sizes:
                 raise UsageError(
@@ -237,7 +241,7 @@ class Run:
                     path=str(parent.absolute()),
                     digest=compute_blake3(parent / MANIFEST),
                     step=saved.meta.step,
-                    rows=rows_read(parent_config, record, saved.meta.step),
+                    rows=rows,
                     optimizer_reset=reset_optimizer,
                 )
                 if self.force:

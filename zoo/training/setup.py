@@ -1,22 +1,24 @@
 """Setup of a pretraining run from its configuration: corpus, tokenizer, objective, batches."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import msgspec
-from blake3 import blake3
 from torch import nn
 
+from zoo.checkpoint import TOKENIZER
 from zoo.conversion.model_tensors import check_rules_of_plugin
+from zoo.data.mixture import MixtureOrder, MixtureStage
 from zoo.data.order import DEFAULT_ORDER, DataOrder, EpochOrder, RowOrder
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.recipe import SeqLenWarmup
 from zoo.families.vocabulary import vocabulary_tensors
 from zoo.objectives import objective_type
-from zoo.objectives.base import Batch, Objective
+from zoo.objectives.base import Batch, ExampleDataset, Objective, SourceCounts
 from zoo.objectives.examples.vocabulary import TokenizerView
 from zoo.objectives.options import parse_options
 from zoo.objectives.seq2seq import Seq2SeqDataset
@@ -30,6 +32,16 @@ from zoo.training.devices import collate_static
 from zoo.training.distributed.context import DistContext
 from zoo.training.fit_model import adapt_model_config, check_memory
 from zoo.training.logging.selection import select_loggers
+from zoo.training.mixed_dataset import MixedDataset
+from zoo.training.mixture import (
+    MANY_PASSES,
+    continued_stages,
+    new_stages,
+    open_sources,
+    source_record,
+    stages_of_loader,
+    tokens_by_source,
+)
 from zoo.training.state.load_weights import missing_modules, missing_modules_error
 from zoo.training.state.pretrained import PretrainedInit, require_known_tokens
 from zoo.training.state.run_manifest import RunManifest
@@ -57,6 +69,10 @@ class PretrainSetup(RunSetup):
     first_config: Any = None  # Configuration of the model in these rows, if it differs.
     # Kind of the order of documents and rows; a run that has begun keeps its own.
     data_order: DataOrder = DEFAULT_ORDER
+    # Source -> its tokenized corpus, of which ``corpus`` is the first; empty without sources.
+    sources: "Mapping[str, Corpus]" = field(default_factory=dict)
+    # Weights of the sources, and from which step on.
+    stages: Sequence[MixtureStage] = ()
 
     @property
     @override
@@ -82,9 +98,39 @@ class PretrainSetup(RunSetup):
         first_steps = self.config.seq_len_warmup_steps
         return [StageCallback(self.family, self.first_config, self.model_config, first_steps)]
 
-    def row_order(self, num_rows: int) -> RowOrder:
-        """Return the order in which the rows of a dataset are read."""
-        return EpochOrder(self.data_order, num_rows, self.config.seed)
+    def row_order(self, dataset: ExampleDataset, objective: Objective) -> RowOrder:
+        """Return the order in which the rows of a dataset for an objective are read."""
+        config = self.config
+        if not isinstance(dataset, MixedDataset):
+            return EpochOrder(self.data_order, len(dataset), config.seed)
+        first_step = config.seq_len_warmup_steps
+        last_step = config.max_steps
+        if objective is self.warmup_objective:
+            first_step = 0
+            last_step = config.seq_len_warmup_steps
+        stages = stages_of_loader(self.stages, first_step, last_step)
+        return MixtureOrder(self.data_order, dataset.sizes, stages, config.seed)
+
+    @property
+    def train_tokens(self) -> int:
+        """Number of tokens of the training data."""
+        corpora = self.sources.values() or [self.corpus]
+        return sum(corpus.record.splits["train"].tokens for corpus in corpora)
+
+    @override
+    def source_shares(self) -> dict[str, float]:
+        shares: dict[str, float] = {}
+        for stage in self.stages:
+            if stage.step < self.config.max_steps:
+                shares = {name: stage.shares.get(name, 0.0) for name in self.sources}
+        return shares
+
+    @override
+    def continued(self, record: RunManifest, step: int, rows: int) -> Self:
+        if not self.sources:
+            return self
+        stages = continued_stages(self.config, self.sources, record, step, rows)
+        return replace(self, stages=stages)
 
     @override
     def prepare_model(self, model: nn.Module) -> None:
@@ -107,7 +153,7 @@ class PretrainSetup(RunSetup):
     def passes(self, steps: int) -> float | None:
         if self.stream is not None:
             return None
-        return steps * self.config.global_batch_tokens / self.corpus.record.splits["train"].tokens
+        return steps * self.config.global_batch_tokens / self.train_tokens
 
     @override
     def plan(self) -> dict[str, str]:
@@ -129,49 +175,119 @@ class PretrainSetup(RunSetup):
         passes = self.passes(config.max_steps)
         if passes is not None:
             steps = f"{steps}, {passes:,.3g} passes over the data"
-        return {
+        data = {
             "data": f"{source}: {size}, {eval_tokens:,} to evaluate",
             "tokenizer": corpus_tokenizer_description(self.corpus),
-            "steps": steps,
         }
+        if self.sources:
+            data = {**self._sources_plan(), "tokenizer": self.tokenizer.description()}
+        return {**data, "steps": steps}
+
+    def _sources_plan(self) -> dict[str, str]:
+        """Return what a person should know of each source before training."""
+        shares = self._run_shares()
+        passes = self.source_passes(self.config.max_steps)
+        lines = {}
+        for name, corpus in self.sources.items():
+            splits = corpus.record.splits
+            text = (
+                f"{shares[name]:.2%} of the tokens, {passes[name]:.3g} passes over "
+                f"{splits['train'].tokens:,} tokens, {splits['validation'].tokens:,} to evaluate"
+            )
+            if corpus.record.normalization is not None:
+                text = f"{text}; {corpus.record.normalization.description()}"
+            lines[f"source {name}"] = text
+        return lines
+
+    def _run_shares(self) -> dict[str, float]:
+        """Return the share of each source in the tokens of the whole run."""
+        tokens = tokens_by_source(self.config, self.stages, self.config.max_steps)
+        total = sum(tokens.values())
+        return {name: tokens.get(name, 0.0) / total for name in self.sources}
+
+    def source_passes(self, steps: int) -> dict[str, float]:
+        """Return the number of passes over each source that a number of steps makes."""
+        tokens = tokens_by_source(self.config, self.stages, steps)
+        passes = {}
+        for name, corpus in self.sources.items():
+            passes[name] = tokens.get(name, 0.0) / corpus.record.splits["train"].tokens
+        return passes
+
+    @override
+    def warnings(self) -> list[str]:
+        warnings = []
+        for name, passes in self.source_passes(self.config.max_steps).items():
+            if passes > MANY_PASSES:
+                warnings.append(
+                    f"the run reads the source {name} {passes:,.3g} times: beyond "
+                    f"{MANY_PASSES:g}, repeated text teaches little; give it a lower weight, or "
+                    "more text"
+                )
+        return warnings
 
     @override
     def manifest_fields(self) -> dict[str, Any]:
-        from zoo.data.readers.documents import CORPUS_MANIFEST
-        from zoo.io.digests.files import hash_file
-
-        path = self.corpus.path
-        digest = hash_file(path / CORPUS_MANIFEST).blake3
-        # Equal contents have the same digest, whatever their files are called.
-        record = self.corpus.record
-        parts = [record.splits, record.tokenizer, record.tokenizer_digest]
-        return {
-            "corpus": str(path.resolve()),
-            "corpus_digest": digest,
+        if not self.sources:
+            record = source_record(self.corpus)
+            return {
+                "corpus": record.corpus,
+                "corpus_digest": record.corpus_digest,
+                "data_order": self.data_order,
+                "corpus_contents": record.corpus_contents,
+                "stream": None if self.stream is None else self.stream.record(),
+            }
+        fields: dict[str, Any] = {
             "data_order": self.data_order,
-            "corpus_contents": blake3(msgspec.json.encode(parts, order="sorted")).hexdigest(),
-            "stream": None if self.stream is None else self.stream.record(),
+            "sources": {name: source_record(corpus) for name, corpus in self.sources.items()},
+            "mixture": list(self.stages),
         }
+        if self.init is None:
+            fields["tokenizer"] = self.tokenizer.info
+        return fields
+
+    @override
+    def run_files(self) -> dict[str, bytes]:
+        """With sources also the tokenizer, which may have been trained on all of them."""
+        if self.sources and self.init is None:
+            return {TOKENIZER: self.tokenizer.json}
+        return super().run_files()
 
     @override
     def input_digests(self) -> dict[str, str]:
         digests = super().input_digests()
-        digests["the corpus"] = self.manifest_fields()["corpus_contents"]
         if self.stream is not None:
             digests["the stream"] = self.stream.contents_key()
+        if not self.sources:
+            return {**digests, "the corpus": source_record(self.corpus).corpus_contents}
+        for name, corpus in self.sources.items():
+            digests[f"the source {name}"] = source_record(corpus).corpus_contents
         return digests
 
     @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
-        fields = self.manifest_fields()
-        has_same_digest = record.corpus_digest == fields["corpus_digest"]
-        # A corpus that was built again of texts that have moved has the same contents.
-        has_same_contents = record.corpus_contents == fields["corpus_contents"]
-        if not has_same_digest and not has_same_contents:
+        if bool(self.sources) != bool(record.sources):
             raise UsageError(
-                f"the corpus in {self.corpus.path} is not the one that {run} began with",
-                "put the texts back as they were, or begin another run",
+                f"{run} began {'with' if record.sources else 'without'} data.sources",
+                "resume or continue it so, or begin another run with --init-from",
             )
+        corpora = {"": self.corpus, **self.sources}
+        if self.sources:
+            del corpora[""]
+        for name, corpus in corpora.items():
+            recorded: Any = record
+            if name:
+                recorded = (record.sources or {}).get(name)
+            if recorded is None:  # A source that is added to a run that continues another one.
+                continue
+            source = source_record(corpus)
+            has_same_digest = recorded.corpus_digest == source.corpus_digest
+            # A corpus that was built again of texts that have moved has the same contents.
+            has_same_contents = recorded.corpus_contents == source.corpus_contents
+            if not has_same_digest and not has_same_contents:
+                raise UsageError(
+                    f"the corpus in {corpus.path} is not the one that {run} began with",
+                    "put the texts back as they were, or begin another run",
+                )
         if self.stream is not None:
             require_same_shards(self.stream, run, record)
 
@@ -179,10 +295,24 @@ class PretrainSetup(RunSetup):
     def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
         if self.stream is not None:
             return {"stream": msgspec.to_builtins(self.stream.record())}
+        if self.sources:
+            return {"sources": self._sources_record()}
         splits = self.corpus.record.splits
         return {
             "corpus": {name: msgspec.to_builtins(split.files) for name, split in splits.items()}
         }
+
+    def _sources_record(self) -> dict[str, Any]:
+        """Return share, passes and files of each source, for the manifest of a final model."""
+        passes = self.source_passes(self.config.max_steps)
+        sources: dict[str, Any] = {}
+        for name, share in self._run_shares().items():
+            files = {}
+            for split, part in self.sources[name].record.splits.items():
+                files[split] = msgspec.to_builtins(part.files)
+            epochs = round(passes[name], 4)
+            sources[name] = {"share": round(share, 6), "epochs": epochs, "corpus": files}
+        return sources
 
 
 def freeze_all_but_embeddings(family: Family, objective: Objective, model: nn.Module) -> None:
@@ -203,7 +333,6 @@ def pretrain_setup(
     resumed: tuple[Path, RunManifest] | None = None,
 ) -> PretrainSetup:
     """Open or build the corpus, verify it, and make the model configuration and the objective."""
-    from zoo.checkpoint import TOKENIZER
     from zoo.data.corpus import TRAIN
     from zoo.data.verify import require_intact
     from zoo.io.digests.verified import file_blake3
@@ -220,22 +349,16 @@ def pretrain_setup(
         _require_modules(init, objective_class, family)
     if resumed is None:
         _require_tokenizer_to_train(config, init)
-    stream = None
-    if config.data.streaming:
-        if isinstance(config, EpochsConfig):
-            raise UsageError(
-                "the number of tokens of a stream is not known, so that epochs have no steps",
-                "give --max-steps in place of --epochs",
-            )
-        tokenizer_choice = choose_tokenizer(config, family, init, offline=offline)
-        stream, corpus = open_stream(config.data, tokenizer_choice, seed=config.seed)
-    else:
-        corpus = open_corpus(config, family, init, offline=offline)
-    require_intact(corpus, file_blake3, contents=check_contents)
-    if init is not None:
-        require_known_tokens(init, corpus, config.data)
+    data = _open_data(config, family, init, objective_class, resumed, offline=offline)
+    corpus = data.corpus
+    train_tokens = 0
+    for opened_corpus in data.sources.values() or [corpus]:
+        require_intact(opened_corpus, file_blake3, contents=check_contents)
+        if init is not None:
+            require_known_tokens(init, opened_corpus, config.data)
+        train_tokens += opened_corpus.record.splits[TRAIN].tokens
     if isinstance(config, EpochsConfig):
-        config = config.resolved(corpus.record.splits[TRAIN].tokens)
+        config = config.resolved(train_tokens)
     tokenizer = parse(corpus.tokenizer_json, corpus.path / TOKENIZER)
     model_config = adapt_model_config(family, base_config, config, corpus, tokenizer)
     vocabulary = TokenizerView(
@@ -248,24 +371,72 @@ def pretrain_setup(
     if init is not None:
         _refuse_from_scratch(objective_class, options)
     objective = objective_class(vocabulary, model_config, config.seq_len, options)
-    if stream is not None and objective.stateful:
-        raise UsageError(
-            f"rows of {objective.name} continue in the next step, and a stream shuffles them",
-            "leave --streaming out",
-        )
+    stages: list[MixtureStage] = []
+    if resumed is not None and resumed[1].mixture is not None:
+        stages = resumed[1].mixture
+    elif data.sources:
+        stages = new_stages(config, data.sources)
     return PretrainSetup(
         config=config,
         family=family,
         model_config=model_config,
         corpus=corpus,
-        stream=stream,
+        stream=data.stream,
         objective=objective,
         loggers=loggers,
         warmup_objective=_warmup_objective(objective, config.seq_len_warmup, family, vocabulary),
         first_config=first_stage(family, model_config, config.seq_len_warmup),
         data_order=DEFAULT_ORDER if resumed is None else resumed[1].data_order,
         init=init,
+        sources=data.sources,
+        stages=stages,
     )
+
+
+class _OpenData(NamedTuple):
+    """What a run is trained on."""
+
+    corpus: "Corpus"  # The corpus, with a stream its held-out documents, or the first source's.
+    sources: "dict[str, Corpus]"  # Source -> its corpus; empty without sources.
+    stream: StreamData | None  # What is read without a corpus, or ``None``.
+
+
+def _open_data(
+    config: TrainConfig,
+    family: Family,
+    init: PretrainedInit | None,
+    objective_class: type[Objective],
+    resumed: tuple[Path, RunManifest] | None,
+    *,
+    offline: bool,
+) -> _OpenData:
+    """Open a stream, or the corpora of a run, built now if the cache does not have them."""
+    if config.data.streaming:
+        if isinstance(config, EpochsConfig):
+            raise UsageError(
+                "the number of tokens of a stream is not known, so that epochs have no steps",
+                "give --max-steps in place of --epochs",
+            )
+        if objective_class.stateful:
+            raise UsageError(
+                f"rows of {objective_class.name} continue in the next step, and a stream shuffles "
+                "them",
+                "leave --streaming out",
+            )
+        tokenizer = choose_tokenizer(config, family, init, offline=offline)
+        stream, held_out = open_stream(config.data, tokenizer, seed=config.seed)
+        return _OpenData(held_out, {}, stream)
+    if not config.data.sources:
+        return _OpenData(open_corpus(config, family, init, offline=offline), {}, None)
+    if objective_class.stateful:
+        raise UsageError(
+            f"rows of {objective_class.name} continue in the next step, and cannot be mixed with "
+            "those of other sources",
+            "--train without names reads all texts as one corpus",
+        )
+    tokenizer = choose_tokenizer(config, family, init, resumed, offline=offline)
+    sources = open_sources(config.data, tokenizer)
+    return _OpenData(next(iter(sources.values())), sources, None)
 
 
 def _pretrained_init(
@@ -366,23 +537,43 @@ def open_corpus(
 
 
 def choose_tokenizer(
-    config: TrainConfig, family: Family, init: PretrainedInit | None, *, offline: bool
+    config: TrainConfig,
+    family: Family,
+    init: PretrainedInit | None,
+    resumed: tuple[Path, RunManifest] | None = None,
+    *,
+    offline: bool,
 ) -> "ExistingTokenizer | TokenizerToTrain":
-    """Return the tokenizer that reads the texts of a run, or the settings of one to train."""
-    from zoo.data.tokenizer import TRAIN, TokenizerToTrain, load_tokenizer
+    """Return the tokenizer that reads the texts of a run, or the settings of one to train.
+
+    A run that has begun may have a tokenizer of its own.
+
+    Args:
+        config: configuration of the run.
+        family: family of the model.
+        init: pretrained model that the run starts from, or ``None``.
+        resumed: directory and manifest of a run that has begun, or ``None``.
+        offline: make no network connection.
+    """
+    from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_tokenizer
+    from zoo.tokenizers.tokenizer_json import read_checked
 
     data = config.data
     if init is not None and data.tokenizer is None:
         return init.own_tokenizer(family)
-    if data.tokenizer in (None, TRAIN):
-        vocab_size = config.vocab_size or family.sizes()[config.size].vocab_size
-        return TokenizerToTrain.for_family(
-            family,
-            vocab_size=vocab_size,
-            lowercase=data.lowercase,
-            strip_accents=data.strip_accents,
-        )
-    return load_tokenizer(str(data.tokenizer), family, offline=offline)
+    if data.tokenizer not in (None, TRAIN):
+        return load_tokenizer(str(data.tokenizer), family, offline=offline)
+    if resumed is not None:
+        run, manifest = resumed
+        if manifest.tokenizer is not None:
+            return ExistingTokenizer(read_checked(run / TOKENIZER), manifest.tokenizer)
+    vocab_size = config.vocab_size or family.sizes()[config.size].vocab_size
+    return TokenizerToTrain.for_family(
+        family,
+        vocab_size=vocab_size,
+        lowercase=data.lowercase,
+        strip_accents=data.strip_accents,
+    )
 
 
 def _require_tokenizer_to_train(config: TrainConfig, init: PretrainedInit | None) -> None:
@@ -393,7 +584,10 @@ def _require_tokenizer_to_train(config: TrainConfig, init: PretrainedInit | None
     data = config.data
     if not data.lowercase and not data.strip_accents:
         return
-    has_corpus = any(is_corpus(Path(path)) for path in data.paths)
+    paths = list(data.paths)
+    for source in (data.sources or {}).values():
+        paths += source.paths
+    has_corpus = any(is_corpus(Path(path)) for path in paths)
     is_default_trained = data.tokenizer is None and init is None
     if has_corpus or not (is_default_trained or data.tokenizer == TRAIN):
         setting = "lowercase" if data.lowercase else "strip_accents"
@@ -406,15 +600,30 @@ def _require_tokenizer_to_train(config: TrainConfig, init: PretrainedInit | None
 def build_dataset(
     setup: PretrainSetup, split_name: str, min_rows: int, *, warmup: bool = False
 ) -> Any:
-    """Pack a split of the corpus into rows."""
-    split = setup.corpus.split(split_name, order=setup.data_order)
+    """Pack a split of the corpus into rows, or the splits of all sources."""
     objective = setup.objective
     if warmup and setup.warmup_objective is not None:
         objective = setup.warmup_objective
+    if not setup.sources:
+        return _corpus_dataset(setup, setup.corpus, objective, split_name, min_rows)
+    datasets = {}
+    for name, corpus in setup.sources.items():
+        try:
+            datasets[name] = _corpus_dataset(setup, corpus, objective, split_name, 1)
+        except UsageError as error:
+            raise UsageError(f"the source {name}: {error.what}", error.hint) from error
+    return MixedDataset(datasets)
+
+
+def _corpus_dataset(
+    setup: PretrainSetup, corpus: "Corpus", objective: Objective, split_name: str, min_rows: int
+) -> ExampleDataset:
+    """Pack a split of one corpus into rows."""
+    split = corpus.split(split_name, order=setup.data_order)
     rows = objective.dataset(split, setup.config.seed)
     if len(rows) < min_rows:
         raise UsageError(
-            f"the {split_name} split in {setup.corpus.path} fills {len(rows)} rows of "
+            f"the {split_name} split in {corpus.path} fills {len(rows)} rows of "
             f"{objective.length} tokens, and a batch has {min_rows}",
             "use more text, a lower --global-batch-tokens, or a smaller length",
         )
@@ -474,12 +683,29 @@ def _make_loader(
         stream_rows = setup.stream.rows(objective, held_out, config.seed)
         return StreamLoader(objective, stream_rows, **options)
     dataset = build_dataset(setup, "train", rows, warmup=warmup)
-    return BatchLoader(objective, dataset, order=setup.row_order(len(dataset)), **options)
+    order = setup.row_order(dataset, objective)
+    return BatchLoader(objective, dataset, order=order, **options)
 
 
 def eval_batches(setup: PretrainSetup, dist: DistContext) -> list[Batch]:
-    """Return this process's batches of an evaluation, always with rows of full length."""
+    """Return this process's batches of an evaluation, always with rows of full length.
+
+    A run with sources evaluates rows of each, in batches of their own.
+    """
     dataset = build_dataset(setup, setup.eval_split, 1)
+    if not isinstance(dataset, MixedDataset):
+        return _eval_batches_of(setup, dataset, dist)
+    batches = []
+    for name, source_dataset in dataset.datasets.items():
+        for batch in _eval_batches_of(setup, source_dataset, dist):
+            sources = {name: SourceCounts(batch.rows, batch.counts)}
+            batches.append(replace(batch, sources=sources))
+    return batches
+
+
+def _eval_batches_of(
+    setup: PretrainSetup, dataset: ExampleDataset, dist: DistContext
+) -> list[Batch]:
     rows = min(len(dataset), setup.config.eval_sequences)
     rank = dist.rank
     world_size = dist.world_size
@@ -496,6 +722,6 @@ def eval_batches(setup: PretrainSetup, dist: DistContext) -> list[Batch]:
         world_size=world_size,
         purpose="validation",
         collate_wrapper=setup.collate_wrapper,
-        order=setup.row_order(len(dataset)),
+        order=setup.row_order(dataset, setup.objective),
     )
     return loader.make_batches(0)

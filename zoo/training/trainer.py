@@ -25,7 +25,7 @@ from zoo.training.distributed.parallelize import (
     set_requires_grad_sync,
 )
 from zoo.training.graceful_shutdown import StopSignal
-from zoo.training.logging.aggregate import MetricSums, Predictions
+from zoo.training.logging.aggregate import MetricSums, Predictions, mean_over_sources
 from zoo.training.loss_module import LossModule, require_terms
 from zoo.training.optim.ema import EMA
 from zoo.training.optim.lr_scheduler import lr_multiplier
@@ -77,6 +77,8 @@ class Trainer:
         callbacks: Sequence[Callback] = (),  # called in this order at each event
         stop: StopSignal | None = None,  # after a signal, a checkpoint is saved and the run ends
         max_time: float | None = None,  # seconds of training in this process
+        # Weight of each source in the mean of an evaluation; empty to weight rows equally.
+        source_shares: Mapping[str, float] | None = None,
     ) -> None:
         self.loss_module = loss_module
         self.config = config
@@ -107,6 +109,7 @@ class Trainer:
         # Predictions of the last evaluation by name, of all ranks, (rows, ...) each.
         self.predictions: Mapping[str, torch.Tensor] = {}
         self.max_time = max_time
+        self.source_shares = source_shares or {}
         self.stopped_at: int | None = None  # Step at which ``max_time`` was over.
         self.train_metrics = MetricSums()  # Sums since the last logging step.
         # Hidden states that a stateful model carries to the next step, by micro-batch.
@@ -214,6 +217,8 @@ class Trainer:
             output = self._forward(index, batch)
             self.total_loss(output, counts).backward()  # type: ignore[no-untyped-call]
             sums.add(output, batch.counts)
+            if batch.sources:
+                sums.add_sources(output, batch)
         return sums
 
     def total_loss(self, output: LossOutput, counts: Mapping[str, float]) -> torch.Tensor:
@@ -248,14 +253,17 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Batch]) -> dict[str, Any]:
-        """Return mean losses and metrics over held-out batches, see ``MetricSums``."""
+        """Return mean losses and metrics over held-out batches, see ``MetricSums``.
+
+        Each batch of a run with several sources is of one of them, and ``sources`` has their means.
+        """
         # With an EMA, its weights are evaluated: they become the final model.
         self.loss_module.eval()
         weights = contextlib.nullcontext() if self.ema is None else self.ema.applied(self.model)
         with weights:
-            sums, predictions = self._evaluation_sums(batches)
+            sums_by_source, predictions = self._evaluation_sums(batches)
             free_gathered_weights(self.loss_module)
-            record = sums.reduce(self.dist).compute_and_reset(self.loss_weights)
+            record = self._mean_of_evaluation(sums_by_source)
             if not math.isfinite(record["loss"]):
                 raise self._nonfinite_error(self.step, lambda: self._evaluation_sums(batches))
         self.predictions = self.dist.gather_rows(predictions)
@@ -265,19 +273,37 @@ class Trainer:
         record["metrics"] |= objective.compute_metrics(self.predictions)
         return record
 
+    def _mean_of_evaluation(self, sums_by_source: Mapping[str, MetricSums]) -> dict[str, Any]:
+        """Return the means over all processes."""
+        pooled_sums = MetricSums()
+        records = {}
+        for source, sums in sums_by_source.items():
+            pooled_sums.merge(sums.reduce(self.dist))
+            records[source] = sums.compute(self.loss_weights)
+        if self.source_shares:
+            return mean_over_sources(records, self.source_shares)
+        record = pooled_sums.compute(self.loss_weights)
+        if list(records) != [""]:
+            record["sources"] = records
+        return record
+
     def _evaluation_sums(
         self, batches: Sequence[Batch]
-    ) -> tuple[MetricSums, dict[str, torch.Tensor]]:
-        """Return losses and metrics of this process, and the predictions by name."""
-        sums = MetricSums()
+    ) -> tuple[dict[str, MetricSums], dict[str, torch.Tensor]]:
+        """Return losses and metrics of this process by source, and the predictions by name.
+
+        The source is an empty text where a run has no sources.
+        """
+        sums_by_source: dict[str, MetricSums] = {}
         predictions = Predictions()
         for batch in batches:
             tensors = {name: tensor.to(self.dist.device) for name, tensor in batch.tensors.items()}
             with self._autocast:
                 output: LossOutput = self.loss_module(tensors)
+            sums = sums_by_source.setdefault(batch.source, MetricSums())
             sums.add(output, batch.counts)
             predictions.add(output.predictions)
-        return sums, predictions.tensors()
+        return sums_by_source, predictions.tensors()
 
     def log(self, split: str, record: Mapping[str, Any]) -> None:
         """Pass a record of a split, ``train`` or ``validation``, to the callbacks."""

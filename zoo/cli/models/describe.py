@@ -13,6 +13,7 @@ from zoo.weights.outline import outline
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.training.logging.run_history import RunHistory
 
 FLOAT32_BYTES = 4
 
@@ -118,6 +119,9 @@ def describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
         "seconds": history.seconds,
         "validation": history.validation[-1] if history.validation else None,
     }
+    sources, source_lines = describe_sources(history)
+    if sources:
+        value["sources"] = sources
     state = "finished" if has_finished else "not finished"
     facts = {
         "run": str(path),
@@ -140,7 +144,33 @@ def describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
         facts["model"] = str(path / "model")
         next_command = shlex.join(["zoo", "info", str(path / "model")])
     lines = fields({name: text for name, text in facts.items() if text})
-    return value, [*lines, "", f"next: {next_command}"]
+    return value, [*lines, *source_lines, "", f"next: {next_command}"]
+
+
+def describe_sources(history: "RunHistory") -> tuple[dict[str, Any], list[str]]:
+    """Return the values and the lines on the sources of a run; empty without any."""
+    stages = history.manifest.get("mixture") or ()
+    if not stages:
+        return {}, []
+    train = history.train[-1].get("sources", {}) if history.train else {}
+    validation = history.validation[-1].get("sources", {}) if history.validation else {}
+    sources: dict[str, Any] = {}
+    rows = []
+    for name in history.manifest.get("sources") or {}:
+        shares = {}
+        for stage in stages:
+            counts = stage["counts"]
+            shares[str(stage["step"])] = counts.get(name, 0) / sum(counts.values())
+        losses = [part.get(name, {}).get("loss") for part in (train, validation)]
+        sources[name] = {"shares": shares, "loss": losses[0], "validation_loss": losses[1]}
+        texts = [f"{share:.2%}" for share in shares.values()]
+        texts += ["" if loss is None else f"{loss:.4g}" for loss in losses]
+        rows.append((name, *texts))
+    header = ["source"]
+    for stage in stages:
+        header.append("share" if stage["step"] == 0 else f"from step {stage['step']:,}")
+    header += ["loss", "validation loss"]
+    return sources, ["", *table(rows, header)]
 
 
 def describe_seeds(path: Path) -> tuple[dict[str, Any], list[str]]:

@@ -17,6 +17,7 @@ from zoo.cli.training.options import (
     skip_invalid_option,
     text_option,
     training_options,
+    weight_option,
 )
 from zoo.cli.training.runs import print_training, reporting_once, runs_options
 from zoo.data.many_files.shard import FORMS
@@ -77,11 +78,14 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 @data_option(
     "train",
     "Training text, or a built corpus; with --task, labelled data.",
+    metavar="[NAME=]PATH",
 )
 @data_option(
     "eval_data",
     "Held-out text for evaluation; with --task, labelled data.",
+    metavar="[NAME=]PATH",
 )
+@weight_option
 @click.option("--objective", type=OBJECTIVE, metavar="O", help="Objective of the student on text.")
 @shared_option("task", "Task on labelled data, as in zoo finetune.")
 @text_option

@@ -16,12 +16,14 @@ from zoo.cli.training.options import (
     overrides_from_options,
     seed_setting_option,
     text_of_table_option,
+    weight_option,
 )
 
 SHOWN = (
     "size",
     "objective",
     "train",
+    "weight",
     "text",
     "tokenizer",
     "lowercase",
@@ -41,7 +43,12 @@ Examples, with one of `zoo families` as FAMILY:
 @config_argument
 @shared_option("size", "Model size, one of the family's.")
 @click.option("--objective", type=OBJECTIVE, metavar="O", help="Pretraining objective.")
-@data_option("train", "Training text, or a built corpus.")
+@data_option(
+    "train",
+    "Training text, or a built corpus; with a name, one of several sources.",
+    metavar="[NAME=]PATH",
+)
+@weight_option
 @text_of_table_option
 @shared_option(
     "tokenizer",

@@ -50,6 +50,7 @@ def data_option(
     return shared_option(name, description, multiple=True, type=KeptFile(), metavar=metavar)
 
 
+weight_option = shared_option("weight", multiple=True)
 adapter_option = shared_option(
     "adapter",
     "Train an adapter and keep the model as it is: lora, dora, ia3, ...",
@@ -122,8 +123,13 @@ def run_options(function: Function) -> Function:
                 help="Checkpoint to initialise the weights from.",
             ),
             adapter_option,
-            data_option("train", "Training text, or a built corpus."),
-            data_option("eval_data", "Held-out text for evaluation."),
+            data_option(
+                "train",
+                "Training text, or a built corpus; with a name, one of several sources.",
+                metavar="[NAME=]PATH",
+            ),
+            data_option("eval_data", "Held-out text for evaluation.", metavar="[NAME=]PATH"),
+            weight_option,
             text_of_table_option,
             click.option(
                 "--streaming",

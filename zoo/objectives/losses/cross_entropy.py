@@ -27,9 +27,17 @@ def summed_cross_entropy(logits: Logits, labels: Tensor) -> tuple[Tensor, Tensor
 
 
 def cross_entropy_of_rows(
-    logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0
+    logits: Tensor,
+    labels: Tensor,
+    rows: Tensor | None = None,
+    *,
+    num_rows: int = 0,
+    label_smoothing: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Return the sum of cross-entropies and the number of correct predictions, and the gradient."""
+    """Return the sum of cross-entropies and the number of correct predictions, and the gradient.
+
+    With ``rows``, the row of each label, the first result also has the sum of each row.
+    """
     predicted = logits.log_softmax(-1)
     counted = labels != IGNORED
     correct = (logits.argmax(-1) == labels).sum()
@@ -37,6 +45,14 @@ def cross_entropy_of_rows(
     if label_smoothing:  # All classes share that weight equally.
         uniform = (predicted.mean(-1) * counted).sum()
         total = (1 - label_smoothing) * total - label_smoothing * uniform
+    sums = torch.stack([total, correct.to(total.dtype)])
+    if rows is not None:
+        losses = F.nll_loss(predicted, labels, reduction="none", ignore_index=IGNORED)
+        if label_smoothing:
+            uniform_losses = predicted.mean(-1) * counted
+            losses = (1 - label_smoothing) * losses - label_smoothing * uniform_losses
+        row_sums = sums.new_zeros(num_rows).index_add_(0, rows, losses)
+        sums = torch.cat([sums, row_sums])
     # The gradient by the logits is their probabilities, minus the target's.
     errors = predicted.exp_()
     classes = labels.clamp(min=0)[:, None]
@@ -44,4 +60,4 @@ def cross_entropy_of_rows(
         errors.sub_(label_smoothing / logits.shape[-1])
     errors.scatter_(1, classes, errors.gather(1, classes) - (1 - label_smoothing))
     errors.mul_(counted[:, None])
-    return torch.stack([total, correct.to(total.dtype)]), errors
+    return sums, errors

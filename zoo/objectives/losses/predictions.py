@@ -1,8 +1,8 @@
 """Logits at some positions of a batch, and their cross-entropy."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zoo.objectives.base import LossOutput
+from zoo.objectives.base import SOURCE_IDS, LossOutput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -10,6 +10,34 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from zoo.nn.heads import VocabularyProjection
+
+
+class ValueRows(NamedTuple):
+    """The rows of a batch that values belong to.
+
+    Attributes:
+        indices: row of each value, (n,), int64.
+        num_rows: number of rows.
+    """
+
+    indices: "Tensor"
+    num_rows: int
+
+
+def value_rows(
+    batch: "Mapping[str, Tensor]", positions: str, inputs: str = "input_ids"
+) -> ValueRows | None:
+    """Return the row of each value of a batch; ``None`` if no losses of single rows are asked for.
+
+    Args:
+        batch: tensors of a ``Batch``.
+        positions: tensor with the position of each value in the flattened rows, (n,).
+        inputs: tensor with the tokens of the rows, (rows, length).
+    """
+    if SOURCE_IDS not in batch:
+        return None
+    rows, length = batch[inputs].shape
+    return ValueRows(batch[positions] // length, rows)
 
 
 def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":
@@ -73,15 +101,17 @@ def cross_entropy_sum(
     logits: "Tensor | VocabularyProjection",
     labels: "Tensor",
     term: str,
+    rows: ValueRows | None = None,
     *,
     label_smoothing: float = 0.0,
 ) -> LossOutput:
-    """Compute the summed cross-entropy, and the accuracy as a metric.
+    """Compute the summed cross-entropy, also of each row if asked for, and the accuracy.
 
     Args:
         logits: (n, classes), float32, or the projection to them.
         labels: (n,), int64; -100 for those that do not count.
         term: name of the loss term.
+        rows: row of each label, for the sum of each row; see ``value_rows``.
         label_smoothing: weight of the uniform distribution in the targets.
     """
     from functools import partial
@@ -90,7 +120,13 @@ def cross_entropy_sum(
     from zoo.objectives.losses.cross_entropy import IGNORED, cross_entropy_of_rows
 
     loss = partial(cross_entropy_of_rows, label_smoothing=label_smoothing)
-    sums = sum_over_rows(loss, logits, labels)
+    if rows is None:
+        sums = sum_over_rows(loss, logits, labels)
+        row_sums = {}
+    else:
+        loss = partial(loss, num_rows=rows.num_rows)
+        sums = sum_over_rows(loss, logits, labels, rows.indices)
+        row_sums = {term: sums[2:].detach()}
     correct = sums[1].detach().long()
     count = (labels != IGNORED).sum()
-    return LossOutput({term: sums[0]}, metrics={"accuracy": (correct, count)})
+    return LossOutput({term: sums[0]}, {"accuracy": (correct, count)}, row_sums=row_sums)

@@ -27,6 +27,13 @@ from zoo.training.config.overrides import (
     with_location,
     wrong_entry,
 )
+from zoo.training.config.sources import (
+    MAX_TEMPERATURE,
+    CurriculumStage,
+    Mixing,
+    SourceConfig,
+    check_sources,
+)
 from zoo.training.config.synonyms import ALTERNATIVES
 from zoo.training.optim.optimizers import optimizer_method
 
@@ -151,13 +158,35 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # Read ``paths`` while training on them, without a corpus.
     streaming: bool = False
     stream: StreamConfig = StreamConfig()  # How they are read then.
+    # Name -> a source of text, in place of ``paths``: rows of several sources are mixed.
+    sources: dict[str, SourceConfig] | msgspec.UnsetType = msgspec.UNSET
+    # What decides how often sources are read: their share of the ``tokens``, which ``weight`` of
+    # each source sets and is the default; the ``epochs`` of each source; or their size and a
+    # ``temperature``.
+    mixing: Mixing | msgspec.UnsetType = msgspec.UNSET
+    # Shares are proportional to the sizes of the sources to the power of 1 / ``temperature``; 1 by
+    # default, higher for more equal shares (Raffel et al. 2020, arXiv:1910.10683, section 3.5.2).
+    temperature: float | msgspec.UnsetType = msgspec.UNSET
+    # Number of tokens up to which the size of a source counts for ``mixing: temperature``, the
+    # limit K of the same section; all by default.
+    mixing_limit: int | msgspec.UnsetType = msgspec.UNSET
+    # Stages of a curriculum: other weights of the sources, each from a step on.
+    curriculum: tuple[CurriculumStage, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         _check_names(*self.paths, *self.eval_paths, self.tokenizer)
+        if self.temperature is not msgspec.UNSET and not 0 < self.temperature <= MAX_TEMPERATURE:
+            raise ValueError(
+                f"temperature is {self.temperature}, and above 0 to {MAX_TEMPERATURE:g} is accepted"
+            )
+        if self.mixing_limit is not msgspec.UNSET and self.mixing_limit < 1:
+            raise ValueError(f"mixing_limit is {self.mixing_limit}, not positive")
         if not self.streaming and self.stream != StreamConfig():
             raise ValueError("stream is set, and needs streaming")
         if not self.streaming:
             return
+        if self.sources:
+            raise ValueError("streaming reads paths, and sources are built into corpora")
         if not self.paths:
             raise ValueError("streaming is set, and paths names no files")
         if bool(self.eval_paths) == bool(self.stream.eval_documents):
@@ -499,6 +528,9 @@ def validate_config(
     optimizer = getattr(config, "optimizer", None)
     if isinstance(optimizer, OptimizerConfig):
         optimizer_method(optimizer)  # This raises for an unknown name or setting.
+    data = getattr(config, "data", None)
+    if isinstance(data, DataConfig):
+        check_sources(data)
     return config
 
 

@@ -26,6 +26,7 @@ FIELDS = (
     "gradient_norm",
     "tokens",
     "skipped",
+    "sources",
 )
 Record = dict[str, Any]
 

@@ -171,6 +171,9 @@ def figures(record: Values, weights: Mapping[str, float], best: str) -> list[tup
         values |= terms
     elif has_weights:
         values["loss"] = next(iter(terms.values()))
+    for source, source_values in record.get("sources", {}).items():
+        if "loss" in source_values:
+            values[f"{source} loss"] = source_values["loss"]
     metrics = record.get("metrics", {})
     best_first = sorted(metrics, key=lambda name: name != best)
     for name in best_first[:MAX_METRICS_SHOWN]:

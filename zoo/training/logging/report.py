@@ -161,6 +161,10 @@ def _data_facts(history: RunHistory) -> Iterator[Fact]:
     samples = (history.manifest.get("data") or {}).get("rows", {})
     if samples:
         yield "samples", f"{samples['train']:,}", f"{samples['eval']:,} to evaluate"
+    sources = history.manifest.get("sources") or {}
+    if sources:
+        yield "sources", f"{len(sources)}", ", ".join(sources)
+        return
     corpus = Path(history.manifest.get("corpus", ""))
     digest = history.manifest.get("corpus_digest", "")
     note = ""
@@ -186,6 +190,16 @@ def _loss_charts(history: RunHistory) -> Iterator[str]:
             Series("validation", points(history.validation, name, group)),
         ]
         yield from _chart(name, unit, lines, marks)
+    sources = history.names("sources")
+    for title, records, value_name, unit in (
+        ("validation loss of each source", history.validation, "loss", "nats"),
+        ("training loss of each source", history.train, "loss", "nats"),
+        ("share of each source", history.train, "share", "of the rows"),
+    ):
+        lines = []
+        for source in sources:
+            lines.append(Series(source, source_points(records, source, value_name)))
+        yield from _chart(title, unit, lines, marks)
 
 
 def _course_charts(history: RunHistory) -> Iterator[str]:
@@ -220,6 +234,16 @@ def _stages(history: RunHistory) -> Iterator[tuple[int, str, str]]:
             f"the run continues {name}. Where data or settings differ from it, the loss can jump."
         )
         yield parent["step"], f"continues {name}", sentence
+    for stage in (history.manifest.get("mixture") or ())[1:]:
+        total_rows = sum(stage["counts"].values())
+        shares = []
+        for name, count in stage["counts"].items():
+            shares.append(f"{name} {count / total_rows:.1%}")
+        sentence = (
+            f"the sources have other shares: {', '.join(shares)}. The training loss can jump; the "
+            "validation loss weights the sources by their last shares."
+        )
+        yield stage["step"], "other shares of sources", sentence
     total = config.get("max_steps", 0)
     if not total:
         return
@@ -264,6 +288,16 @@ def points(records: Sequence[Record], name: str, group: str | None = None) -> li
     for record in records:
         values = record.get(group, {}) if group else record
         value = values.get(name)
+        if value is not None and math.isfinite(value):
+            pairs.append((record["step"], value))
+    return pairs
+
+
+def source_points(records: Sequence[Record], source: str, name: str) -> list[Point]:
+    """Return step and value of a source of each record that has it."""
+    pairs = []
+    for record in records:
+        value = record.get("sources", {}).get(source, {}).get(name)
         if value is not None and math.isfinite(value):
             pairs.append((record["step"], value))
     return pairs

@@ -20,7 +20,7 @@ TEACHERS = ("distillation", "teachers")
 TOKENIZER = ("data", "tokenizer")
 # Setting that names data, as a path of keys -> its option. Files with the same contents may take
 # their place.
-DATA_OPTIONS = {
+DATA_OPTIONS: dict[tuple[str, ...], str] = {
     ("data", "paths"): "--train",
     ("data", "eval_paths"): "--eval",
     ("data", "train"): "--train",
@@ -40,8 +40,11 @@ REFERENCES = (
     ("distillation", "cache_teacher"),
 )
 
+# Settings of each of ``data.sources`` that name data -> their options.
+SOURCES = ("data", "sources")
+SOURCE_OPTIONS = {"paths": "--train", "eval_paths": "--eval"}
 # Setting that names data -> the files and directories that it names.
-Locations = dict[tuple[str, str], list[str]]
+Locations = dict[tuple[str, ...], list[str]]
 
 
 def resume_command(command: str, path: Path) -> str:
@@ -97,7 +100,7 @@ def initial_directory(path: Path, directory: str) -> Iterator[Path]:
 def with_absolute_paths(settings: Mapping[str, Any], directory: Path) -> ConfigDict:
     """Return settings with absolute paths in place of those relative to a directory."""
     changes = []
-    for keys in dict.fromkeys((*DATA_OPTIONS, *REFERENCES)):
+    for keys in dict.fromkeys((*_data_options(settings), *REFERENCES)):
         value = _get(settings, keys)
         if value:
             absolute = _make_absolute(value, directory, must_exist=keys in REFERENCES)
@@ -117,7 +120,7 @@ def without_locations(settings: Mapping[str, Any]) -> ConfigDict:
 def data_locations(settings: Mapping[str, Any]) -> Locations:
     """Return the settings that name data, with what they name."""
     locations: Locations = {}
-    for keys in DATA_OPTIONS:
+    for keys in _data_options(settings):
         value = _get(settings, keys)
         if not value:
             continue
@@ -179,8 +182,17 @@ def missing_data(settings: Mapping[str, Any]) -> tuple[str, str] | None:
             if is_remote(file_name):
                 continue
             if not is_pattern and not Path(file_name).expanduser().exists():
-                return path, DATA_OPTIONS[keys]
+                return path, _data_options(settings)[keys]
     return None
+
+
+def _data_options(settings: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+    """Return the settings that may name data, those of sources included, with their options."""
+    options = dict(DATA_OPTIONS)
+    for name in _get(settings, SOURCES) or ():
+        for setting, option in SOURCE_OPTIONS.items():
+            options[*SOURCES, name, setting] = f"{option} {name}=PATH"
+    return options
 
 
 def _get(settings: Mapping[str, Any], keys: tuple[str, ...]) -> Any:

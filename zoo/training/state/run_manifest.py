@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from zoo.data.mixture import MixtureStage
 from zoo.data.order import DataOrder
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.self_digest import read_record
@@ -16,6 +17,14 @@ from zoo.training.state.stream_record import StreamRecord
 
 SETTINGS = "config.yaml"
 MANIFEST = "run.json"
+
+
+class SourceRecord(JsonStruct, kw_only=True):
+    """A source of text of a run."""
+
+    corpus: str  # Directory of its corpus.
+    corpus_digest: str  # BLAKE3 of the corpus's manifest.
+    corpus_contents: str  # BLAKE3 of what the corpus holds, whatever its files are called.
 
 
 class ParentRecord(JsonStruct, kw_only=True):
@@ -48,9 +57,14 @@ class RunManifest(JsonStruct, kw_only=True):
     # Kind of the order of documents and rows, of a run on a corpus; ``arrays`` in runs of earlier
     # versions. See ``zoo.data.order``.
     data_order: DataOrder = "arrays"
+    # Sources of a run on several corpora, whose fields above are empty.
+    sources: dict[str, SourceRecord] | None = None
+    # Weights of the sources, and from which step on; those of the runs that this one continues are
+    # the first ones.
+    mixture: list[MixtureStage] | None = None
     # Files, columns and labels of a run on tables; ``None`` for a corpus.
     data: dict[str, Any] | None = None
-    # Special tokens of the tokenizer in the run's directory, of a run on tables.
+    # Special tokens of the tokenizer in the run's directory, of a run on tables or on sources.
     tokenizer: TokenizerInfo | None = None
     # References of the teachers of a distillation, and digests of their files.
     teachers: list[dict[str, Any]] | None = None

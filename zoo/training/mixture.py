@@ -1,0 +1,278 @@
+"""The mixture of a run on several sources: their corpora, one tokenizer, and stages of weights."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from blake3 import blake3
+
+from zoo.checkpoint import TOKENIZER
+from zoo.data.corpus import DEFAULT_EVAL_FRACTION, TRAIN, Corpus, is_corpus
+from zoo.data.mixture import (
+    MixtureStage,
+    cycle_counts,
+    shares_by_epochs,
+    shares_by_temperature,
+)
+from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
+from zoo.errors import UsageError
+from zoo.io.json import JsonStruct, encode_json, read_json_record
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.paths import home
+from zoo.io.remote.cache import fetch
+from zoo.tokenizers.info import TokenizerInfo
+from zoo.tokenizers.tokenizer_json import read_checked
+from zoo.training.config.schema import DataConfig, TrainConfig
+from zoo.training.config.sources import SourceConfig, given_weights
+from zoo.training.state.run_manifest import RunManifest, SourceRecord
+from zoo.version import __version__
+
+if TYPE_CHECKING:
+    from zoo.data.build import CorpusSpec
+
+LOG = logging.getLogger("zoo")
+INFO = "tokenizer-info.json"
+# Above this number of passes, further ones add little (Muennighoff et al. 2023, arXiv:2305.16264,
+# section 6: up to 4 are almost as good as new text).
+MANY_PASSES = 4.0
+
+
+class TrainedTokenizer(JsonStruct, kw_only=True):
+    """``tokenizer-info.json``: what a cached tokenizer has besides ``tokenizer.json``."""
+
+    info: TokenizerInfo
+    blake3: str  # Digest of ``tokenizer.json``.
+
+
+def open_sources(
+    data: DataConfig, tokenizer: ExistingTokenizer | TokenizerToTrain
+) -> dict[str, Corpus]:
+    """Return the corpus of each source, built now if the cache does not have it.
+
+    Args:
+        data: settings of the data.
+        tokenizer: the tokenizer of all sources. One to train is trained on all of them together; a
+            source that is a built corpus has its own, which is then used for the others.
+
+    Raises:
+        UsageError: two sources have different tokenizers.
+    """
+    from zoo.data.cache import cached_corpus
+
+    assert data.sources is not msgspec.UNSET, "called for runs with sources"
+    corpora: dict[str, Corpus] = {}
+    for name, source in data.sources.items():
+        if len(source.paths) == 1 and is_corpus(Path(fetch(source.paths[0]))):
+            corpora[name] = cached_corpus(
+                source.paths, tokenizer, reader=data.reader, eval_paths=source.eval_paths
+            )
+    if isinstance(tokenizer, TokenizerToTrain):
+        if corpora:
+            built_corpus = next(iter(corpora.values()))
+            tokenizer = ExistingTokenizer(
+                built_corpus.tokenizer_json, built_corpus.record.tokenizer
+            )
+        else:
+            tokenizer = _train_on_all(data, data.sources, tokenizer)
+    for name, source in data.sources.items():
+        if name not in corpora:
+            corpora[name] = cached_corpus(
+                source.paths, tokenizer, reader=data.reader, eval_paths=source.eval_paths
+            )
+    corpora = {name: corpora[name] for name in data.sources}
+    _require_one_tokenizer(corpora)
+    return corpora
+
+
+def _require_one_tokenizer(corpora: Mapping[str, Corpus]) -> None:
+    first_name, first_corpus = next(iter(corpora.items()))
+    for name, corpus in corpora.items():
+        if corpus.record.tokenizer_digest != first_corpus.record.tokenizer_digest:
+            output = f"{corpus.path}-{first_name}"
+            command = corpus.build_command(str(first_corpus.path), output)
+            raise UsageError(
+                f"the sources {first_name} and {name} have different tokenizers: "
+                f"{first_corpus.path} has {first_corpus.record.vocab_size:,} tokens, and "
+                f"{corpus.path} has {corpus.record.vocab_size:,}",
+                f"`{command}` builds one with the same",
+            )
+
+
+def _train_on_all(
+    data: DataConfig, sources: Mapping[str, SourceConfig], tokenizer: TokenizerToTrain
+) -> ExistingTokenizer:
+    """Return the tokenizer that is trained on the texts of all sources, from a cache."""
+    from zoo.data.build import CorpusSpec, training_texts
+
+    specs = []
+    for source in sources.values():
+        fraction = 0.0 if source.eval_paths else DEFAULT_EVAL_FRACTION
+        paths: Sequence[str | Path] = source.paths
+        specs.append(CorpusSpec(paths, tokenizer, data.reader, fraction, source.eval_paths))
+    target = home() / "tokenizers" / _cache_key(specs)
+    if not (target / INFO).is_file():
+        LOG.info("training a tokenizer on %s", ", ".join(sources))
+        trained = tokenizer.make(lambda: chain.from_iterable(map(training_texts, specs)))
+        record = TrainedTokenizer(info=trained.info, blake3=blake3(trained.json).hexdigest())
+        try:
+            with atomic_directory(target) as staging:
+                (staging / TOKENIZER).write_bytes(trained.json)
+                (staging / INFO).write_bytes(encode_json(record))
+        except UsageError:
+            if not (target / INFO).is_file():  # Otherwise another process has trained it.
+                raise
+    record = read_json_record(target / INFO, TrainedTokenizer)
+    content = read_checked(target / TOKENIZER)
+    if blake3(content).hexdigest() != record.blake3:
+        raise UsageError(f"{target / TOKENIZER} is damaged", f"remove {target}")
+    return ExistingTokenizer(content, record.info)
+
+
+def _cache_key(specs: "Sequence[CorpusSpec]") -> str:
+    """Return a digest of everything that a tokenizer of several sources depends on."""
+    parts: list[Any] = [__version__]
+    for spec in specs:
+        digests = {}
+        for split, files in spec.files.items():
+            digests[split] = [spec.sources[str(file)].blake3 for file in files]
+        parts.append([digests, spec.settings()])
+    return blake3(msgspec.json.encode(parts)).hexdigest(16)
+
+
+def source_shares(data: DataConfig, corpora: Mapping[str, Corpus]) -> dict[str, float]:
+    """Return the share of the rows of each source at the beginning of a run."""
+    assert data.sources is not msgspec.UNSET, "called for runs with sources"
+    sizes = {name: corpus.record.splits[TRAIN].tokens for name, corpus in corpora.items()}
+    if data.mixing == "epochs":
+        epochs = {}
+        for name, source in data.sources.items():
+            epochs[name] = 1.0 if source.epochs is msgspec.UNSET else source.epochs
+        return shares_by_epochs(sizes, epochs)
+    if data.mixing == "temperature":
+        return shares_by_temperature(sizes, data.temperature or 1.0, data.mixing_limit or None)
+    return given_weights(data.sources) or shares_by_temperature(sizes, 1.0)
+
+
+def new_stages(config: TrainConfig, corpora: Mapping[str, Corpus]) -> list[MixtureStage]:
+    """Return the stages of a new run."""
+    stages = []
+    for step, counts in _planned_counts(config.data, corpora):
+        stages.append(MixtureStage(step=step, rows=rows_at_step(config, step), counts=counts))
+    return stages
+
+
+def continued_stages(
+    config: TrainConfig, corpora: Mapping[str, Corpus], record: RunManifest, step: int, rows: int
+) -> list[MixtureStage]:
+    """Return the stages of a run that continues another one.
+
+    Args:
+        config: configuration of the run.
+        corpora: its sources.
+        record: manifest of the other run.
+        step: number of steps that it has done.
+        rows: number of rows that it has read, of the length of that step.
+    """
+    stages = [stage for stage in record.mixture or () if stage.step <= step]
+    planned_counts = _planned_counts(config.data, corpora)
+    begun_counts = [counts for first_step, counts in planned_counts if first_step <= step]
+    if not stages or _without_zeros(stages[-1].counts) != _without_zeros(begun_counts[-1]):
+        stages = [stage for stage in stages if stage.step < step]
+        stages.append(MixtureStage(step=step, rows=rows, counts=begun_counts[-1]))
+    for first_step, counts in planned_counts:
+        if first_step <= step:
+            continue
+        first_row = rows_at_step(config, first_step)
+        warmup_steps = config.seq_len_warmup_steps
+        if (first_step < warmup_steps) == (step < warmup_steps):  # Rows of the same length.
+            first_row = rows + (first_row - rows_at_step(config, step))
+        stages.append(MixtureStage(step=first_step, rows=first_row, counts=counts))
+    return stages
+
+
+def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}
+
+
+def _planned_counts(
+    data: DataConfig, corpora: Mapping[str, Corpus]
+) -> list[tuple[int, dict[str, int]]]:
+    """Return the first step of each stage, and the rows of each source in a cycle."""
+    planned = [(0, cycle_counts(source_shares(data, corpora), "data.sources"))]
+    for stage in data.curriculum or ():
+        subject = f"data.curriculum, step {stage.step:,}"
+        planned.append((stage.step, cycle_counts(stage.weights, subject)))
+    return planned
+
+
+def rows_at_step(config: TrainConfig, step: int) -> int:
+    """Return how many rows of its length a run without a parent has read before a step."""
+    warmup_steps = config.seq_len_warmup_steps
+    if step < warmup_steps:
+        assert config.seq_len_warmup is not None
+        return step * config.batch_size(config.seq_len_warmup.seq_len)
+    return (step - warmup_steps) * config.global_batch_size
+
+
+def stages_of_loader(
+    stages: Sequence[MixtureStage], first_step: int, last_step: int
+) -> list[tuple[int, Mapping[str, int]]]:
+    """Return the stages as positions in the rows of one length, which some steps read.
+
+    Args:
+        stages: the stages of the run.
+        first_step: first step with rows of that length.
+        last_step: step after the last one.
+    """
+    positions: list[tuple[int, Mapping[str, int]]] = []
+    for stage in stages:
+        if stage.step <= first_step:
+            positions = [(0, stage.counts)]
+        elif stage.step < last_step:
+            positions.append((stage.rows, stage.counts))
+    return positions
+
+
+def tokens_by_source(
+    config: TrainConfig, stages: Sequence[MixtureStage], steps: int
+) -> dict[str, float]:
+    """Return how many tokens of each source a run reads in its first steps."""
+    tokens: dict[str, float] = {}
+    for number, stage in enumerate(stages):
+        last_step = steps
+        if number + 1 < len(stages):
+            last_step = min(steps, stages[number + 1].step)
+        stage_tokens = _tokens_of_steps(config, stage.step, last_step)
+        for name, share in stage.shares.items():
+            tokens[name] = tokens.get(name, 0.0) + share * stage_tokens
+    return tokens
+
+
+def _tokens_of_steps(config: TrainConfig, first_step: int, last_step: int) -> int:
+    """Return the number of tokens that some steps read."""
+    warmup_steps = config.seq_len_warmup_steps
+    long_steps = max(0, last_step - max(first_step, warmup_steps))
+    tokens = long_steps * config.global_batch_size * config.seq_len
+    if config.seq_len_warmup is not None:
+        length = config.seq_len_warmup.seq_len
+        short_steps = max(0, min(last_step, warmup_steps) - first_step)
+        tokens += short_steps * config.batch_size(length) * length
+    return tokens
+
+
+def source_record(corpus: Corpus) -> SourceRecord:
+    """Return the record of a corpus in the manifest of a run."""
+    from zoo.data.readers.documents import CORPUS_MANIFEST
+    from zoo.io.digests.files import hash_file
+
+    # Equal contents have the same digest, whatever their files are called.
+    record = corpus.record
+    parts = [record.splits, record.tokenizer, record.tokenizer_digest]
+    return SourceRecord(
+        corpus=str(corpus.path.resolve()),
+        corpus_digest=hash_file(corpus.path / CORPUS_MANIFEST).blake3,
+        corpus_contents=blake3(msgspec.json.encode(parts, order="sorted")).hexdigest(),
+    )

@@ -50,6 +50,7 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.by_default("argument")
 @pytest.mark.parametrize("how", ["argument", "environment"])
 def test_offline_creates_no_socket(commit: str, get: Fetch, how: str) -> None:
     get()
@@ -92,6 +93,7 @@ def _wait_for_part(size: int) -> Path:
     raise AssertionError("nothing was downloaded")
 
 
+@pytest.mark.long
 def test_silent_without_terminal(hub: Hub, commit: str) -> None:
     hub.fail(WEIGHTS, Fault(cut_after=100))
     done = run(script())

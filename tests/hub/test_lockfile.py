@@ -88,6 +88,7 @@ for number in range(10):
 """
 
 
+@pytest.mark.long
 def test_processes_that_add_at_once_lose_nothing(path: Path) -> None:
     running = [
         subprocess.Popen(

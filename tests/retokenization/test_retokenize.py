@@ -231,6 +231,7 @@ def test_a_model_whose_positions_depend_on_the_padding_id_is_refused(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.long
 @pytest.mark.by_default("seq2seq")
 @pytest.mark.parametrize("kind", ["causal", "seq2seq"])
 def test_causal_models_and_encoder_decoders_train_a_tokenizer_and_generate(

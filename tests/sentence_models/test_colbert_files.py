@@ -50,7 +50,7 @@ def assert_embeds(path: Path, back: Path, theirs: Any) -> None:
             assert_same(one, other, dtype)
 
 
-@pytest.mark.by_default("defaults", "attended, a prompt")
+@pytest.mark.by_default("attended, a prompt")
 @pytest.mark.parametrize(
     "changes",
     [

@@ -106,13 +106,14 @@ def test_scores_of_one_and_of_several(hub_checkpoint: Make, tmp_path: Path) -> N
     checkpoint = converted(source, tmp_path / "model")
     model = load(str(checkpoint.path), backend="cpu", dtype="float64")
     texts = [Reference(source, text, heads) for text in TEXTS]
+    queries = [Reference(source, query, heads) for query in QUERIES]
     selections: list[Any] = [None, "dense", "sparse", "multi-vector", WEIGHTS]
     for selection in selections:
         found = model.search(QUERIES, TEXTS, top_k=4, representation=selection)
-        for query, row in zip(QUERIES, found, strict=True):
+        for query, reference, row in zip(QUERIES, queries, found, strict=True):
             scores = []
             for text in texts:
-                each = Reference(source, query, heads).scores(text)
+                each = reference.scores(text)
                 if isinstance(selection, dict):
                     weighted = sum(weight * each[name] for name, weight in selection.items())
                     scores.append(weighted / sum(selection.values()))

@@ -103,6 +103,7 @@ def test_documents_have_the_tokens_of_their_text(tmp_path: Path) -> None:
     assert encoded.sentences.tolist() == counts
 
 
+@pytest.mark.long  # tests/tokenizers/test_moses_bpe.py has the steps
 def test_a_model_is_converted_both_ways(tmp_path: Path) -> None:
     import torch
     from transformers import AutoTokenizer, RobertaConfig, RobertaModel

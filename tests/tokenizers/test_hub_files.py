@@ -62,6 +62,9 @@ def test_padding_side_is_written(tmp_path: Path) -> None:
         assert tokenizer.padding_side == side and ids[0 if side == "left" else -1] == 0
 
 
+@pytest.mark.by_default(
+    "as published", "stored, added tokens", "stored, clean-up", "vocabulary, cased"
+)
 def test_exported_files_are_read_back(exported: tuple[TextTokenizer, Path]) -> None:
     tokenizer, target = exported
     again = ours(target)

@@ -37,6 +37,7 @@ def test_difficult_texts(both: tuple[TextTokenizer, Any]) -> None:
     assert_equal(both, ["\n".join(torture())])
 
 
+@pytest.mark.by_default("as published", "vocabulary alone", "vocabulary, cased")
 def test_real_text(both: tuple[TextTokenizer, Any]) -> None:
     assert_equal(both, prose(600))
 
@@ -64,6 +65,9 @@ def test_truncation(both: tuple[TextTokenizer, Any], max_tokens: int) -> None:
     assert sum(c.truncated for c in cut) > 0
 
 
+@pytest.mark.by_default(
+    "as published", "stored, clean-up", "stored, no ends and no decoder", "vocabulary, cased"
+)
 @pytest.mark.parametrize("skip", [True, pytest.param(False, marks=LONG)])
 def test_decoding(both: tuple[TextTokenizer, Any], skip: bool) -> None:
     tokenizer, other = both
@@ -72,6 +76,7 @@ def test_decoding(both: tuple[TextTokenizer, Any], skip: bool) -> None:
         assert tokenizer.decode(encoded.ids, skip_special=skip) == wanted
 
 
+@pytest.mark.by_default("as published", "stored, added tokens", "vocabulary, cased")
 def test_decoding_of_arbitrary_ids(both: tuple[TextTokenizer, Any]) -> None:
     draw, size = random.Random(0), len(both[1])
     for _ in range(300):

@@ -13,6 +13,7 @@ from tools.card_in_node import snippet_of
 NODE = shutil.which("node")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_the_snippet_of_an_export_parses(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", "sequence-classification", num_layers=1)

@@ -74,6 +74,7 @@ def reference_texts(
     return [row[: row.index(end) + 1] if end in row else row for row in generated]
 
 
+@pytest.mark.by_default("later", "plain-{}")
 @pytest.mark.parametrize("options", SEARCHES, ids=str)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_texts_equal_the_references(name: str, options: dict[str, Any]) -> None:
@@ -85,6 +86,7 @@ def test_texts_equal_the_references(name: str, options: dict[str, Any]) -> None:
     assert len({row[-1] == end for row in ours}) == 2, "some texts end, others are cut"
 
 
+@pytest.mark.by_default("plain", "later-{}")
 @pytest.mark.parametrize("options", [*SEARCHES, {"seed": 3, "top_k": 9}], ids=str)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_cache_changes_no_token(name: str, options: dict[str, Any]) -> None:

@@ -235,6 +235,7 @@ def test_a_file_of_settings_and_its_errors(
         assert "bug in zoo" not in errors
 
 
+@pytest.mark.long
 def test_pretraining_keeps_the_settings_of_its_start(t5_hub: Path, tmp_path: Path) -> None:
     model = converted(with_settings(t5_hub, tmp_path / "hub"), tmp_path / "ours").path
     run = run_training(tmp_path / "run", "t5", init_from={"model": str(model)}, vocab_size=None)

@@ -30,18 +30,20 @@ def test_every_room_has_a_row() -> None:
     assert sorted(rows) == sorted(rooms)
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_paths_exist(path: str) -> None:
-    assert (ROOT / path).exists()
+def test_paths_exist() -> None:
+    assert len(PATHS) > 50
+    assert [path for path in PATHS if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize(("name", "path"), [pair for pair in FUNCTIONS if pair[0] != "and"])
-def test_functions_are_defined_there(name: str, path: str) -> None:
-    scope: ast.AST = ast.parse((ROOT / path).read_text("utf-8"))
-    for part in name.split("."):
-        nodes = [node for node in ast.walk(scope) if part in _defined(node)]
-        assert nodes, f"{path} does not define {name}"
-        scope = nodes[0]
+def test_functions_are_defined_there() -> None:
+    for name, path in FUNCTIONS:
+        if name == "and":
+            continue
+        scope: ast.AST = ast.parse((ROOT / path).read_text("utf-8"))
+        for part in name.split("."):
+            nodes = [node for node in ast.walk(scope) if part in _defined(node)]
+            assert nodes, f"{path} does not define {name}"
+            scope = nodes[0]
 
 
 @pytest.mark.by_default("masked-lm-False", "none-True")

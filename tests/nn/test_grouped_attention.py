@@ -208,6 +208,9 @@ WAVELENGTHS: dict[str, Any] = {
 }
 
 
+@pytest.mark.by_default(  # tests/families/test_llama.py has the other pairs
+    "plain-sequence-classification", "one-linear-causal-lm", "all-wavelengths-none"
+)
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(
     "changes",
@@ -226,6 +229,7 @@ def test_outputs_equal_those_of_transformers(head: str, changes: Mapping[str, An
     parity.assert_equal(Checks.family, config, head, inputs=inputs)
 
 
+@pytest.mark.by_default("published_tensors", "padding", "gradients", "cached_decoding")
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(
     "check",

@@ -138,6 +138,7 @@ def test_pairs_and_truncation(both: tuple[TextTokenizer, Any]) -> None:
     assert_equal(both, lines, max_tokens=9)
 
 
+@pytest.mark.by_default("bare", "doubled", "words", "doubled, added tokens")
 @pytest.mark.parametrize("skip", [True, False])
 def test_decoding(both: tuple[TextTokenizer, Any], skip: bool) -> None:
     tokenizer, other = both

@@ -148,14 +148,14 @@ def common_options(function: Function) -> Function:
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
         from zoo.cli.preflight import check_arguments, require_one_process
-        from zoo.cli.remote_arguments import fetch_arguments
+        from zoo.cli.remote_arguments import local_arguments
 
         with only_results():
             context = click.get_current_context()
             require_one_process(context)
-            local_options = fetch_arguments(context, options)
-            check_arguments(context)
-            return function(*arguments, **local_options)
+            with local_arguments(context, options) as local_options:
+                check_arguments(context)
+                return function(*arguments, **local_options)
 
     return _all(shared_option("as_json"), verbosity_options)(run)  # type: ignore[return-value]
 

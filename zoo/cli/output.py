@@ -18,6 +18,7 @@ from typing import Any, Literal, TextIO, TypeVar
 
 import click
 
+from zoo.errors import with_places
 from zoo.io.progress import enable_progress, shows_progress
 from zoo.io.terminal import escape_controls, escape_json, terminal_width, wrap
 
@@ -29,6 +30,7 @@ NUMBER = re.compile(r"[-+]?[0-9][0-9,]*(\.[0-9]+)?(e[-+]?[0-9]+)?( ?(%|[kMGTB]?B
 
 NARROWEST_CELL = 12  # The least width of a cell whose text is broken, in columns.
 
+_held_texts: list[list[str]] = []  # Results that are written when an upload has ended.
 _results: list[TextIO | None] = []  # Standard output, while ``sys.stdout`` is standard error.
 
 
@@ -78,7 +80,8 @@ def _log_handler() -> logging.Handler:
 
 class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return wrap(escape_controls(super().format(record)), terminal_width(sys.stderr))
+        text = escape_controls(with_places(super().format(record)))
+        return wrap(text, terminal_width(sys.stderr))
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -100,6 +103,18 @@ def only_results() -> Iterator[None]:
         yield
     finally:
         sys.stdout = _results.pop()
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Write the results of the block when it ends without an error, and nothing before."""
+    texts: list[str] = []
+    _held_texts.append(texts)
+    try:
+        yield
+    finally:
+        _held_texts.remove(texts)
+    _write("".join(texts))
 
 
 def is_terminal() -> bool:
@@ -156,6 +171,7 @@ def json_line(value: Any) -> None:
 
 def note(text: str) -> None:
     """Write one line to standard error, on a terminal broken at words; ignore errors of writing."""
+    text = with_places(text)
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"{wrap(escape_controls(text), terminal_width(sys.stderr))}\n")
@@ -391,9 +407,13 @@ def _stdout() -> TextIO | None:
 
 
 def _write(text: str) -> None:
+    text = with_places(text)
     stream = _stdout()
     if stream is None:  # The parent process closed it.
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), STDOUT)
     with _naming_stdout():
+        if _held_texts:
+            _held_texts[-1].append(text)
+            return
         stream.write(text)
         stream.flush()

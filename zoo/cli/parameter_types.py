@@ -132,17 +132,23 @@ class PathOrText(click.types.StringParamType):
 
 
 class PathText(PathOrText):
-    """Path, URL, pattern or ``NAME=FILE``, which a command reads or writes itself."""
+    """Path, URL, pattern or ``NAME=FILE``, which a command reads or writes itself.
 
-    def __init__(self, use: Use = "file") -> None:
+    Args:
+        use: what it names.
+        takes_url: whether it may be a URL.
+    """
+
+    def __init__(self, use: Use = "file", *, takes_url: bool = True) -> None:
         self.use: Use = use
+        self.takes_url = takes_url
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         name, separator, file = value.partition("=")
         is_named = bool(separator) and ":" not in name
         path = file if is_named else value
-        if self.use == "output" or parse_url(path) is None:
+        if not self.takes_url or parse_url(path) is None:
             require_local(path, self.use)
         return super().convert(value, param, ctx)
 
@@ -154,7 +160,7 @@ class LocalPath(click.Path):
         use: what it names.
         file_okay: whether it may be a file.
         dir_okay: whether it may be a directory.
-        takes_url: whether it may be a URL; only of what is read.
+        takes_url: whether it may be a URL.
     """
 
     def __init__(
@@ -162,11 +168,11 @@ class LocalPath(click.Path):
     ) -> None:
         super().__init__(path_type=Path, file_okay=file_okay, dir_okay=dir_okay)
         self.use: Use = use
-        self._takes_url = takes_url and use == "file"
+        self.takes_url = takes_url
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not self._takes_url or parse_url(value) is None:
+        if not self.takes_url or parse_url(value) is None:
             require_local(value, self.use)
         return super().convert(value, param, ctx)
 
@@ -234,6 +240,13 @@ class DirectoryType(LocalPath):
         if str(value) == "-":
             self.fail("the output is a directory, and - is standard output; name it", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class RunDirectory(LocalPath):
+    """Directory of a run that is resumed: it is read and written."""
+
+    def __init__(self) -> None:
+        super().__init__("file", file_okay=False)
 
 
 class OutputPath(LocalPath):

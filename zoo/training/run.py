@@ -15,7 +15,7 @@ import msgspec
 from zoo.errors import SourceError, UsageError
 from zoo.io.digests.files import compute_blake3
 from zoo.io.output.staging import discard
-from zoo.io.paths import check_unicode
+from zoo.io.paths import check_unicode, readable_name
 from zoo.training.base import RunSetup
 from zoo.training.build import open_trainer, prepare_run, run_plan
 from zoo.training.config.overrides import ConfigDict, config_diff, merge_settings
@@ -238,7 +238,7 @@ class Run:
                 )
             if dist.is_main_process:
                 parent_record = ParentRecord(
-                    path=str(parent.absolute()),
+                    path=readable_name(parent.absolute()),
                     digest=compute_blake3(parent / MANIFEST),
                     step=saved.meta.step,
                     rows=rows,

@@ -22,6 +22,8 @@ STAGED = "within the staging directory of atomic_directory"
 TEMPORARY = "within a temporary directory of this process"
 STREAM = "replaces a standard stream by /dev/null"
 CLEANING = "within the directory of what is being cleaned, under its lock"
+COPIES = "copies of remote files in the cache, staged or under a lock"
+UPLOADED = "outputs with a URL before they are uploaded, under their lock"
 DOWNLOAD = "a partial download in the cache of huggingface_hub, under its lock"
 # place -> why it writes by itself
 LISTED = {
@@ -59,6 +61,18 @@ LISTED = {
     "zoo/data/encoding.py:_pool": TEMPORARY,
     "zoo/data/many_files/folder.py:JobFolder.claim": "the folder of files that guards write",
     "zoo/data/build.py:build": STAGED,
+    "zoo/io/remote/cache.py:_copy_of": COPIES,
+    "zoo/io/remote/cache.py:_link": STAGED,
+    "zoo/io/remote/cache.py:_make_snapshot": STAGED,
+    "zoo/io/remote/client.py:_copy": COPIES,
+    "zoo/io/remote/publish.py:RemoteOutput._check_replaced": UPLOADED,
+    "zoo/io/remote/publish.py:RemoteOutput._discard": UPLOADED,
+    "zoo/io/remote/publish.py:RemoteOutput._pull": UPLOADED,
+    "zoo/io/remote/publish.py:RemoteOutput._pull_names": UPLOADED,
+    "zoo/io/remote/publish.py:RemoteOutput._require_same_job": UPLOADED,
+    "zoo/io/remote/publish.py:RemoteOutput.begin": UPLOADED,
+    "zoo/io/remote/publish.py:_download": UPLOADED,
+    "zoo/io/remote/publish.py:_remove_empty_folders": UPLOADED,
     "zoo/data/build.py:SplitWriter.__init__": STAGED,
     "zoo/data/build.py:_File.__init__": STAGED,
     "zoo/distillation/static_student.py:write_static_student": STAGED,

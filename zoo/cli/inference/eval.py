@@ -59,7 +59,8 @@ columns are named, or counted from 1 in a file without a header.""",
 )
 @shared_option(
     "eval_data",
-    "Text, or a table; of seq2seq also NAME=FILE or glue/NAME=DIR; may be repeated.",
+    "Text, or a table, or - for standard input; of seq2seq also NAME=FILE or glue/NAME=DIR; may be "
+    "repeated.",
     required=True,
     multiple=True,
     type=InputFile(),

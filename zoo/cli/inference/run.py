@@ -118,8 +118,8 @@ def task_command(name: str) -> click.Command:
         click.argument("texts", nargs=-1, metavar="[TEXT... | -]"),
         shared_option(
             "source",
-            "Read texts from a file; or from a folder, a pattern or several files, for --output "
-            "FOLDER.",
+            "Read texts from a file, or - for standard input; or from a folder, a pattern or "
+            "several files, for --output FOLDER.",
             synonyms=input_synonyms,
             type=PATH,
             multiple=True,

@@ -73,7 +73,8 @@ Examples:
       --family NAME --vocab-size 8000
 
 A directory stands for all files in it; .jsonl, .json, .csv, .tsv and .parquet have
-a document per row, every other file is text. .gz and .zst are decompressed."""
+a document per row, every other file is text. .gz and .zst are decompressed. A PATH
+may be a URL, such as s3://bucket/books/, and - is standard input."""
 )
 @click.argument("paths", metavar="PATH...", type=InputFile(), nargs=-1, required=True)
 @output_option("Directory to write.", required=True)

@@ -41,7 +41,8 @@ Examples:
       --set language.model=lid.176.bin --set language.languages=[en]
   zoo corpus build clean/ -o web --tokenizer all-minilm-l6-v2
 
-Each file is a task, so that many files of similar size keep all cores busy."""
+Each file is a task, so that many files of similar size keep all cores busy. A PATH
+may be a URL, such as s3://bucket/crawl/, and - is standard input."""
 )
 @click.argument("paths", metavar="PATH...", type=InputFile(), nargs=-1)
 @output_option("Directory to write.")

@@ -16,7 +16,9 @@ from zoo.cli.training.options import document_separator_option, text_key_option
 Examples:
   zoo corpus inspect crawl/
   zoo corpus inspect 'crawl/*.jsonl.gz' --tokenizer all-minilm-l6-v2 \\
-      --language-model lid.176.bin"""
+      --language-model lid.176.bin
+
+A PATH may be a URL, such as s3://bucket/crawl/, and - is standard input."""
 )
 @click.argument("paths", metavar="PATH...", type=InputFile(), nargs=-1, required=True)
 @shared_option(

@@ -107,7 +107,7 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 )
 @click.option(
     "--cache-teacher",
-    type=PathText("output"),
+    type=PathText("output", takes_url=False),
     metavar="DIR",
     help="Keep the teacher's outputs, and read them there.",
 )

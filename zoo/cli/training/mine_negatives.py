@@ -63,7 +63,9 @@ The table has a query and a text that belongs to it in each row. Negatives are o
 table, and of --corpus."""
 )
 @reference_argument
-@shared_option("source", "Table of pairs.", required=True, type=InputFile())
+@shared_option(
+    "source", "Table of pairs, or - for standard input.", required=True, type=InputFile()
+)
 @shared_option(
     "text",
     "Column of the query.",

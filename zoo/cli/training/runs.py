@@ -8,7 +8,7 @@ import click
 
 from zoo.cli.options import count_option, offline_option, output_option, shared_option
 from zoo.cli.output import result
-from zoo.cli.parameter_types import FiniteRange, IntegerRange, LocalPath
+from zoo.cli.parameter_types import FiniteRange, IntegerRange, LocalPath, RunDirectory
 from zoo.cli.training.options import DurationType
 from zoo.io.limits import MAX_THREADS
 from zoo.io.numbers import int_from_environment
@@ -29,7 +29,7 @@ def runs_options(function: Function) -> Function:
             count_option("--seeds", "Train N runs, with seeds from --seed on."),
             click.option(
                 "--resume",
-                type=LocalPath("file", file_okay=False, takes_url=False),
+                type=RunDirectory(),
                 metavar="RUN",
                 help="Directory of a run to resume.",
             ),
@@ -41,7 +41,7 @@ def runs_options(function: Function) -> Function:
             ),
             click.option(
                 "--continue-from",
-                type=LocalPath("file", file_okay=False, takes_url=False),
+                type=LocalPath("file", file_okay=False),
                 metavar="RUN",
                 help="Begin a run with the last checkpoint of another one.",
             ),

@@ -27,6 +27,7 @@ from zoo.io.output.resumable import discard_output
 from zoo.io.output.staging import is_staged, parent_directories, remove_stale_staging
 from zoo.io.paths import safe_join
 from zoo.io.progress import progress
+from zoo.io.remote.publish import publish_file, refresh_names
 from zoo.version import __version__
 
 LOG = logging.getLogger("zoo")
@@ -197,6 +198,7 @@ class JobFolder:
                 if record is None or replace(record, digest=NO_DIGEST) != expected_record:
                     content = add_digest(encode_json(expected_record))
                     atomic_write(self.path / RECORD, content)
+        publish_file(self.path / RECORD)
         return remaining_jobs
 
     def run(
@@ -215,11 +217,13 @@ class JobFolder:
             for job in remaining_jobs:
                 self._stamps[job.name].require_same(job.source, "after the job began")
                 rows += process(job, self._resume)
+                publish_file(job.output)
                 advance(1)
         return self.result(written=len(remaining_jobs), rows=rows)
 
     def result(self, *, written: int, rows: int) -> JobResult:
         """Return what was done, and how much of the job remains."""
+        refresh_names(self.path)
         missing = [job for job in self.plan.jobs if not job.output.exists()]
         skipped = len(self.jobs) - written
         return JobResult(len(self.plan.jobs), written, skipped, len(missing), rows)

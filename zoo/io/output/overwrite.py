@@ -18,7 +18,7 @@ from zoo.io.output.staging import remove_stale_staging
 
 HUB_RECORD = ".zoo.json"  # lists the files of a directory in the Hub's layout
 CLEANING_RECORD = "cleaning.json"  # the manifest of cleaned texts
-_MANIFESTS = ("zoo.json", "corpus.json", HUB_RECORD, CLEANING_RECORD)
+MANIFESTS = ("zoo.json", "corpus.json", HUB_RECORD, CLEANING_RECORD)
 RUNS = ("run.json", "seeds.json", "stages.json")  # files of directories that hold runs
 _REMEDY = "--force replaces only what zoo wrote: move it away, or give another -o"
 
@@ -123,7 +123,7 @@ def check_not_inside(target: Path) -> None:
     """Check that a new file or directory is not within a model, an export or a corpus."""
     # Their manifests list all files, so that a further one would make them invalid
     for parent in Path(os.path.abspath(target)).parents:
-        if _written_files(parent) is not None:
+        if written_files(parent) is not None:
             raise UsageError(
                 f"{target} is inside {parent}, which holds a model or a corpus",
                 "give a directory next to it",
@@ -136,7 +136,7 @@ def _check_written_by_zoo(target: Path) -> None:
         return
     if "run.json" in present:
         raise UsageError(f"{target} is a training run", _REMEDY)
-    written = _written_files(target)
+    written = written_files(target)
     if written is None:
         raise UsageError(f"{target} is not from zoo: it holds {first_names(present, 3)}", _REMEDY)
     foreign = [name for name in present if name not in written]
@@ -151,11 +151,11 @@ def _check_written_by_zoo(target: Path) -> None:
         )
 
 
-def _written_files(target: Path) -> dict[str, _Digest | None] | None:
+def written_files(target: Path) -> dict[str, _Digest | None] | None:
     """Return file name -> digest of the files that a directory's manifest lists."""
     # The manifest is listed without a digest. The result is ``None`` without a manifest, or if
     # another program wrote it.
-    for name in _MANIFESTS:
+    for name in MANIFESTS:
         try:
             content = read_inside(target, name, "manifest", MAX_CORPUS_MANIFEST_BYTES)
             manifest = msgspec.json.decode(content, type=_AnyManifest)

@@ -155,10 +155,12 @@ def upload(source: Path, url: RemoteUrl) -> RemoteFile:
     """
     filesystem = open_filesystem(url)
     require_writable(url)
+    before = os.stat(source)
     _call(url, lambda: filesystem.put_file(str(source), str(url)))
     remote = find(url)
     size = os.stat(source).st_size
-    if remote is None or remote.bytes != size:
+    has_grown = (size, os.stat(source).st_mtime_ns) != (before.st_size, before.st_mtime_ns)
+    if remote is None or (remote.bytes != size and not has_grown):  # A log grows meanwhile.
         raise VerificationError(
             f"{url} does not have the {size:,} bytes that were uploaded", "run the command again"
         )

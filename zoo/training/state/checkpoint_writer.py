@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed
 
-from zoo.errors import UsageError
+from zoo.errors import UsageError, ZooError
 from zoo.hub.files import map_os_errors
 from zoo.io.output.atomic import atomic_directory
+from zoo.io.remote.publish import publish_changes
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.jsonl import JsonlLogger
 from zoo.training.state.checkpoints import (
@@ -91,6 +92,7 @@ class CheckpointWriter:
             log.flush()
         save_checkpoint(self._run, meta, groups, self._dist)
         self._prune(meta, keep)
+        self._publish(meta)
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written.
@@ -211,6 +213,21 @@ class CheckpointWriter:
             if log is not None:
                 log.flush()
         self._prune(meta, keep)
+        self._publish(meta)
+
+    def _publish(self, meta: CheckpointMeta) -> None:
+        """Upload a checkpoint of a run whose directory is a URL."""
+        if not self._dist.is_main_process:
+            return
+        try:
+            publish_changes(self._run)
+        except ZooError as error:  # Training is not worth less than an upload that comes later.
+            LOG.warning(
+                "warning: the checkpoint of step %s was not uploaded, which the next upload does: "
+                "%s",
+                meta.step,
+                error,
+            )
 
     def _prune(self, meta: CheckpointMeta, keep: int) -> None:
         if self._dist.is_main_process:

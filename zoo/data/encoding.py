@@ -8,7 +8,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.sentences import sentence_spans
+from zoo.data.word_cache import WordCache
 from zoo.errors import UsageError
 from zoo.io.processes import exit_with_parent, hidden_main
 from zoo.io.scratch import scratch_directory
@@ -94,19 +95,42 @@ class DocumentTokenizer:
             texts.append(text)
             spans_by_document.append(spans)
         with rust_parsing("the tokenizer", "a tokenizer"):
-            encodings: Any = self._encode(texts)
-        ids = chain.from_iterable(encoding.ids for encoding in encodings)
-        total = sum(map(len, encodings))
-        lengths_by_document = [
-            _sentence_lengths(encoding, spans)
-            for encoding, spans in zip(encodings, spans_by_document, strict=True)
-        ]
-        sentence_counts = [len(lengths) for lengths in lengths_by_document]
+            cached: list[list[bytes] | None] = [None] * len(texts)
+            if self._word_cache is not None:
+                cached = self._word_cache.encode(texts, spans_by_document)
+            remaining = [number for number, ids in enumerate(cached) if ids is None]
+            encodings: Any = []
+            if remaining:
+                encodings = self._encode([texts[number] for number in remaining])
+        parts: list[bytes] = []
+        lengths: list[int] = []
+        sentence_counts = []
+        remaining_encodings = iter(encodings)
+        for spans, sentences in zip(spans_by_document, cached, strict=True):
+            if sentences is None:
+                encoding = next(remaining_encodings)
+                ids = np.fromiter(encoding.ids, np.int64, len(encoding))
+                parts.append(self._ordinary_ids[ids].tobytes())
+                sentence_lengths = _sentence_lengths(encoding, spans).tolist()
+            else:
+                sentences = list(filter(None, sentences))
+                parts += sentences
+                size = self._ordinary_ids.itemsize
+                sentence_lengths = [len(ids) // size for ids in sentences]
+            lengths += sentence_lengths
+            sentence_counts.append(len(sentence_lengths))
         return EncodedDocuments(
-            tokens=self._ordinary_ids[np.fromiter(ids, np.int64, total)],
-            sentences=np.concatenate(lengths_by_document),
+            tokens=np.frombuffer(b"".join(parts), self._ordinary_ids.dtype),
+            sentences=np.array(lengths, dtype=np.int64),
             documents=np.array(sentence_counts, dtype=np.int64),
         )
+
+    @cached_property
+    def _word_cache(self) -> WordCache | None:
+        """Token ids of words that have occurred; ``None`` if texts are not split at spaces."""
+        if self.info.splitter is not None:
+            return None
+        return WordCache.for_tokenizer(self._tokenizer, self.json, self._ordinary_ids)
 
     def _encode(self, texts: list[str]) -> "list[Encoding] | list[WordEncoding]":
         """Tokenize texts without special tokens."""

@@ -325,10 +325,8 @@ CLASSES = {
 
 
 @pytest.mark.by_default(
-    "GPT2LMHeadModel",
-    "GPT2ForSequenceClassification",
-    "OpenAIGPTLMHeadModel",
     "GPT2DoubleHeadsModel",
+    "OpenAIGPTLMHeadModel",
 )
 @pytest.mark.parametrize("architecture", CLASSES)
 def test_hub_round_trip(architecture: str, tmp_path: Path) -> None:

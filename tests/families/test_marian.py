@@ -69,9 +69,14 @@ def publish(config: MarianConfig, head: str, folder: Path, dtype: str = "float32
 @pytest.mark.parametrize(
     ("changes", "head", "dtype"),
     [
-        ({}, "none", "float32"),
+        pytest.param({}, "none", "float32", marks=pytest.mark.long),
         ({}, "seq2seq-lm", "float16"),
-        ({"share_encoder_decoder_embeddings": False}, "seq2seq-lm", "float32"),
+        pytest.param(
+            {"share_encoder_decoder_embeddings": False},
+            "seq2seq-lm",
+            "float32",
+            marks=pytest.mark.long,
+        ),
         ({"share_encoder_decoder_embeddings": False}, "none", "bfloat16"),
     ],
     ids=str,

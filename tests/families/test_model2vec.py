@@ -72,6 +72,7 @@ def of_model2vec(path: Path, **settings: Any) -> Any:
     return model
 
 
+@pytest.mark.by_default("folder")
 @pytest.mark.parametrize("nested", [False, True], ids=["root", "folder"])
 def test_sentence_transformers_both_ways(tmp_path: Path, nested: bool) -> None:
     from sentence_transformers import SentenceTransformer

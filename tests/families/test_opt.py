@@ -83,11 +83,11 @@ def test_settings_equal_the_reference(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("head", "changes", "dtype"),
     [
-        ("none", {}, "float32"),
+        pytest.param("none", {}, "float32", marks=pytest.mark.long),
         ("causal-lm", {}, "float16"),
         ("sequence-classification", {}, "float32"),
-        ("question-answering", {}, "float32"),
-        ("none", XGLM, "float32"),
+        pytest.param("question-answering", {}, "float32", marks=pytest.mark.long),
+        pytest.param("none", XGLM, "float32", marks=pytest.mark.long),
         ("causal-lm", {**XGLM, "tie_embeddings": False}, "bfloat16"),
     ],
     ids=str,

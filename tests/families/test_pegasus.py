@@ -59,6 +59,7 @@ def test_small_models_equal_the_reference(changes: dict[str, Any]) -> None:
     parity.assert_equal(FAMILY, replace(SMALL, **changes), "seq2seq-lm")
 
 
+@pytest.mark.by_default("seq2seq-lm-float16")
 @pytest.mark.parametrize(
     ("head", "dtype"), [("none", "float32"), ("seq2seq-lm", "float32"), ("seq2seq-lm", "float16")]
 )

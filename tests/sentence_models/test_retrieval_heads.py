@@ -196,6 +196,7 @@ def test_export_keeps_the_representations(hub_checkpoint: Make, tmp_path: Path) 
         np.testing.assert_allclose(graph.embed(TEXTS, representation=name), expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_the_command(hub_checkpoint: Make, tmp_path: Path) -> None:
     source, heads = multi_output_source(hub_checkpoint, 8)
     checkpoint = converted(source, tmp_path / "model")

@@ -119,6 +119,7 @@ def test_epochs_are_steps_of_the_corpus(tmp_path: Path) -> None:
         PretrainRun({"num_train_epochs": 2}, HERE).resume(runs[0])
 
 
+@pytest.mark.long
 def test_rows_of_a_step_may_be_named_when_a_run_goes_on(tmp_path: Path) -> None:
     run = run_training(tmp_path / "run", "gpt", max_steps=2)
     PretrainRun({"batch_size": 4}, HERE).resume(run)  # as it has

@@ -223,6 +223,7 @@ def test_a_later_stage_goes_on_where_the_directory_has_moved(
     assert_same(began / "whole" / stages[-1], last, ignore=NAMES_DATA)
 
 
+@pytest.mark.long
 def test_another_model_in_the_run_is_found(began: Path, caplog: pytest.LogCaptureFixture) -> None:
     here = DistContext.initialize("cpu")
     for name, seed in (("run", 0), ("other", 1)):

@@ -117,6 +117,7 @@ def test_stages_are_announced_and_terms_have_no_weights(
     assert 0 < float(term) < 0.75  # about ln 2 at first
 
 
+@pytest.mark.long
 def test_fine_tuning_and_its_seeds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     labelled(tmp_path / "table.tsv")
     values = settings("bert", tmp_path / "table.tsv", vocab_size=60, max_steps=1)

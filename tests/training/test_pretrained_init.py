@@ -352,6 +352,7 @@ def electras(folder: Path) -> tuple[Path, Path]:
 PAIR: dict[str, Any] = {"objective_args": {"generator_width_ratio": 0.5}, "config": DRY}
 
 
+@pytest.mark.long
 def test_a_run_without_checkpoints_does_not_begin_anew(
     hub_checkpoint: Make, text: str, tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> P
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "left", [SWITCH, *(pytest.param(SWITCH + k, marks=pytest.mark.long) for k in (-1, 1))]
 )

@@ -62,6 +62,7 @@ def test_streamed_pieces_are_the_text(path: Path) -> None:
         next(model.stream("a", num_beams=2))
 
 
+@pytest.mark.long  # tests/inference/generation has this of every search
 def test_batches_change_no_text(path: Path) -> None:
     model, settings = opened(path), {"max_new_tokens": 20, "seed": 1, "temperature": 1.5}
     texts = [SENTENCES[k % 4] for k in range(10)]

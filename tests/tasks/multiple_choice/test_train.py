@@ -214,6 +214,7 @@ def test_a_causal_model_converts(tmp_path: Path) -> None:
 LIKE_BERT = ("albert", "distilbert", "electra", "roberta")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "family",
     [

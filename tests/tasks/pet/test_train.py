@@ -142,6 +142,7 @@ def test_the_models_of_patterns_and_the_classifier_are_adapters(
     assert set(loaded(model.model).classify(["d e"])[0]["scores"]) == set(WORDS)
 
 
+@pytest.mark.long  # tests/training resumes runs of several stages
 def test_a_run_resumes_exactly_in_any_stage(pretrained: Pretrained, tmp_path: Path) -> None:
     path, _ = pretrained("BertForMaskedLM", hidden_dropout_prob=0.1)
     tree = settings(path, tmp_path)

@@ -217,6 +217,7 @@ def run(*arguments: Any, code: int = 0) -> list[str]:
     return result.output.splitlines() if code else result.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_the_commands(encoder: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(

@@ -176,6 +176,7 @@ def test_what_does_not_fit_is_one_line(
     assert not output.exists()
 
 
+@pytest.mark.long
 def test_formulas_are_safe_in_a_spreadsheet(hub_checkpoint: Make, tmp_path: Path) -> None:
     import csv
 

@@ -144,6 +144,7 @@ def test_changed_weights_of_a_module_are_refused(source: Path, tmp_path: Path) -
         load(str(checkpoint.path), backend="cpu").embed(TEXTS)
 
 
+@pytest.mark.long
 def test_a_dtype_casts_the_modules(source: Path, tmp_path: Path) -> None:
     convert(CheckpointDir(source, str(source)), tmp_path / "model", dtype="bfloat16")
     checkpoint = load_checkpoint(tmp_path / "model")

@@ -337,6 +337,7 @@ E5 = Pooling(
 )
 
 
+@pytest.mark.long
 def test_prompts_and_similarity_go_on(hub_checkpoint: Make, tmp_path: Path) -> None:
     """In the saved model, in the Hub's layout, and in evaluations during training."""
     model = encoder(hub_checkpoint, tmp_path / "model", E5)

@@ -59,6 +59,7 @@ def test_a_long_text_is_cut_and_says_so(path: Path) -> None:
     assert result["truncated"] > 0 and result["generated"]
 
 
+@pytest.mark.long  # tests/inference/generation has this of every search
 def test_batches_change_no_text(path: Path) -> None:
     model = opened(path)
     settings: dict[str, Any] = {"max_new_tokens": 9, "seed": 1, "temperature": 1.5}

@@ -88,6 +88,7 @@ def test_the_decoders_input_is_that_of_the_reference(
     loader.close()
 
 
+@pytest.mark.long
 def test_exact_match_is_that_of_generated_texts(model: Path, tmp_path: Path) -> None:
     """Of ``zoo run seq2seq`` on the final model; half of the targets are one of two labels."""
     rows = [{"in": text, "out": "cat" if len(text) % 2 else "dog"} for text in sentences(60)]
@@ -216,6 +217,7 @@ def test_an_evaluation_has_the_loss_and_the_texts_of_the_reference(
     assert metrics["exact_match"] == pytest.approx(sum(hits) / 6) and sum(hits[1::2]) == 3
 
 
+@pytest.mark.long
 def test_the_commands(model: Path, tmp_path: Path) -> None:
     table = pairs(tmp_path / "t.tsv")
     columns = ("--text", "in", "--label", "out", "--prefix", "copy: ")

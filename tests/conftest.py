@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 EXAMPLES = 20  # of a property in the default run
-MORE_EXAMPLES = 200  # in `make test-all`
+MORE_EXAMPLES = 300  # in `make test-all`
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -46,7 +46,7 @@ def written_out(split: Split, seed: int, gap: int) -> list[int]:
 lengths_of_documents = st.lists(st.integers(0, 12), min_size=1, max_size=40).filter(any)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None)
 @given(
     lengths=lengths_of_documents,
     gap=st.integers(0, 3),

@@ -24,7 +24,7 @@ from zoo.errors import UsageError
 WEIGHTS = {"books": 0.613, "web": 0.25, "code": 0.137}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(counts=st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(any))
 def test_each_source_has_its_share_of_every_beginning(counts: list[int]) -> None:
     """Exactly at the end, and before it up to less than a row, in whole numbers."""

@@ -54,7 +54,7 @@ def test_elements_by_the_formula(size: int, bits: int) -> None:
     assert order.take(np.array(indices)).tolist() == expected
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None)
 @given(size=st.integers(1, 3000), seed=st.integers(0, 2**63))
 def test_each_number_occurs_once(size: int, seed: int) -> None:
     order = KeyedPermutation(size, seed, "documents")

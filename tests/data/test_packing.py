@@ -40,7 +40,7 @@ def laid(split: Split, length: int = 16, around: int = 2, seed: int = 0) -> RowP
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(lengths=sizes, length=st.integers(4, 80), around=st.integers(0, 3), seed=st.integers(0, 99))
 def test_every_token_is_in_one_row_once(
     lengths: list[int], length: int, around: int, seed: int
@@ -59,7 +59,7 @@ def test_every_token_is_in_one_row_once(
     assert seen == Counter(range(sum(lengths)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(lengths=sizes, length=st.integers(16, 300), seed=st.integers(0, 99))
 def test_rows_are_full(lengths: list[int], length: int, seed: int) -> None:
     laid_out = laid(corpus(lengths), length, 2, seed)
@@ -103,7 +103,7 @@ def cut_rows(split: Split, length: int, special_tokens: int, seed: int) -> list[
     return rows
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None)
 @given(lengths=sizes, length=st.integers(7, 80), around=st.integers(0, 3), seed=st.integers(0, 99))
 def test_cut_rows_are_those_of_a_plain_loop(
     lengths: list[int], length: int, around: int, seed: int
@@ -147,7 +147,7 @@ class AlternatingBudget(RowBudget):
         self.largest -= 1
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None)
 @given(
     size=st.integers(1, 400),
     length=st.integers(3, 300),

@@ -30,7 +30,7 @@ def test_small_texts_are_not_sampled() -> None:
     assert subsample(texts, total - 1) is not texts
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=200), st.integers(1, 2000))
 def test_a_sample_is_as_large_as_is_asked_and_in_order(sizes: list[int], most: int) -> None:
     texts = [f"{number:04}" + " " * size for number, size in enumerate(sizes)]

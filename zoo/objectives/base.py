@@ -426,3 +426,23 @@ class Objective(TrainingObjective):
         Raises:
             UsageError: the corpus does not suit the objective, such as one without sentence pairs.
         """
+
+    def block_dataset(
+        self, split: "Split", seed: int, example_rows: ExampleDataset
+    ) -> ExampleDataset | None:
+        """Pack a block of a stream into rows; ``None`` if it has text, but nothing to learn from.
+
+        By default, a block is packed as a corpus is.
+
+        Args:
+            split: the documents of the block.
+            seed: seed of the block.
+            example_rows: rows of ``dataset``, whose arrays have the lengths that these need.
+        """
+        return self.dataset(split, seed)
+
+    def stream_obstacle(self) -> str | None:
+        """Return why the objective cannot read a stream, or ``None`` if it can."""
+        if self.stateful:
+            return f"rows of {self.name} continue in the next step, and a stream shuffles them"
+        return None

@@ -157,6 +157,14 @@ class MaskedLanguageModelling(Objective):
         self.vocabulary.special_token_id("mask")
         return MaskedDataset(self, split, seed)
 
+    @override
+    def stream_obstacle(self) -> str | None:
+        if self.options.mask_smoothing:
+            return "objective_args.mask_smoothing counts the tokens of a whole corpus"
+        if self.options.mask_schedule == "static":
+            return "objective_args.mask_schedule is static, and a stream packs new rows each epoch"
+        return super().stream_obstacle()
+
     def mask_weights(self, split: "Split") -> "NDArray[np.float64] | None":
         """Return the weight of each token of the vocabulary, (vocab_size,), or ``None``.
 

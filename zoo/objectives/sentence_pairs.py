@@ -132,13 +132,12 @@ class SentencePairs(MaskedLanguageModelling):
             raise UsageError(
                 f"rows of {self.length} tokens have no place for two texts", "make them longer"
             )
-        documents = np.asarray(split.documents)
         hint = "see `zoo corpus build --help`, or choose --objective masked-lm"
-        if len(documents) - 1 < self.min_documents:
+        if split.num_documents < self.min_documents:
             raise UsageError(
                 f"{self.name} takes texts of {self.min_documents} documents, and there is one", hint
             )
-        if np.diff(documents).max(initial=0) < 2:
+        if not self._has_pairs(split):
             raise UsageError(
                 f"no document has two sentences, so that {self.name} has no pairs to learn from",
                 hint,
@@ -152,6 +151,19 @@ class SentencePairs(MaskedLanguageModelling):
             dupe_factor=self.options.dupe_factor,
         )
         return SentencePairDataset(self, split, pairs, seed)
+
+    @override
+    def block_dataset(
+        self, split: "Split", seed: int, example_rows: ExampleDataset
+    ) -> ExampleDataset | None:
+        if not self._has_pairs(split):
+            return None
+        return self.dataset(split, seed)
+
+    def _has_pairs(self, split: "Split") -> bool:
+        """Return whether there are enough documents, one of them with two sentences."""
+        sizes = np.diff(np.asarray(split.documents))
+        return len(sizes) >= self.min_documents and int(sizes.max(initial=0)) >= 2
 
     @override
     def max_values(self, batch: Batch) -> dict[str, int]:

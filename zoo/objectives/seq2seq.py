@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zoo.data.corpus import Split
 
 SEQ2SEQ_LM = "seq2seq-lm"  # the loss term
+RowSizes = tuple[BudgetFactory, int]  # Factory of row budgets, and tokens per decoder row.
 
 
 class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +67,7 @@ class Seq2SeqObjective(Objective):
         return {SEQ2SEQ_LM: "labels"}
 
     @abstractmethod
-    def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
+    def plan_rows(self, documents: Documents) -> RowSizes:
         """Return the factory of row budgets, and the number of tokens per decoder row.
 
         The budget guarantees that sources and targets fit into their rows, with the special tokens
@@ -94,10 +95,21 @@ class Seq2SeqObjective(Objective):
 
     @override
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
+        return self.pack(split, seed)
+
+    @override
+    def block_dataset(
+        self, split: "Split", seed: int, example_rows: ExampleDataset
+    ) -> ExampleDataset:
+        assert isinstance(example_rows, Seq2SeqDataset), "they are rows of ``dataset``"
+        return self.pack(split, seed, example_rows.row_plan)
+
+    def pack(self, split: "Split", seed: int, row_plan: RowSizes | None = None) -> ExampleDataset:
+        """Pack a split into rows, of the sizes that ``plan_rows`` returns for it or for another."""
         documents: Any = split
         if self.options.concat_documents:
             documents = ConcatenatedDocuments(split, seed)
-        return Seq2SeqDataset(self, documents, seed)
+        return Seq2SeqDataset(self, documents, seed, row_plan)
 
     @override
     def max_values(self, batch: Batch) -> dict[str, int]:
@@ -149,7 +161,7 @@ class SentenceObjective(Seq2SeqObjective):
         """
 
     @override
-    def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
+    def plan_rows(self, documents: Documents) -> RowSizes:
         special_count = sum(map(len, self.special_tokens))
         return plan_decoder_length(self.max_lengths, documents, self.length, special_count)
 
@@ -160,18 +172,25 @@ class SentenceObjective(Seq2SeqObjective):
         return [self.source_and_target([text], rng) for text in texts]
 
     @override
-    def dataset(self, split: "Split", seed: int) -> ExampleDataset:
-        return SentenceDataset(self, split, seed)
+    def pack(self, split: "Split", seed: int, row_plan: RowSizes | None = None) -> ExampleDataset:
+        return SentenceDataset(self, split, seed, row_plan)
 
 
 class Seq2SeqDataset(ExampleDataset):
     """Packed rows of sources and of their targets."""
 
-    def __init__(self, objective: Seq2SeqObjective, documents: Any, seed: int) -> None:
+    def __init__(
+        self,
+        objective: Seq2SeqObjective,
+        documents: Any,
+        seed: int,
+        row_plan: RowSizes | None = None,
+    ) -> None:
         self.objective: Any = objective
         self.documents: Any = documents
         self.start: int = objective.config.decoder_start_token_id  # type: ignore[attr-defined]
-        new_row, self.decoder_length = objective.plan_rows(self.documents)
+        self.row_plan = row_plan or objective.plan_rows(self.documents)
+        new_row, self.decoder_length = self.row_plan
         self.layout = pack_documents(
             self.documents, length=objective.length, new_row=new_row, seed=seed
         )
@@ -222,8 +241,14 @@ class Seq2SeqDataset(ExampleDataset):
 class SentenceDataset(Seq2SeqDataset):
     """The same with the sentences of each text."""
 
-    def __init__(self, objective: SentenceObjective, split: "Split", seed: int) -> None:
-        super().__init__(objective, split, seed)
+    def __init__(
+        self,
+        objective: SentenceObjective,
+        split: "Split",
+        seed: int,
+        row_plan: RowSizes | None = None,
+    ) -> None:
+        super().__init__(objective, split, seed, row_plan)
         self.starts = np.asarray(split.sentences)
 
     @override

@@ -371,6 +371,10 @@ def pretrain_setup(
     if init is not None:
         _refuse_from_scratch(objective_class, options)
     objective = objective_class(vocabulary, model_config, config.seq_len, options)
+    if data.stream is not None:
+        obstacle = objective.stream_obstacle()
+        if obstacle is not None:
+            raise UsageError(obstacle, "leave it out, or leave --streaming out")
     stages: list[MixtureStage] = []
     if resumed is not None and resumed[1].mixture is not None:
         stages = resumed[1].mixture

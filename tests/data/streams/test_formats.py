@@ -3,12 +3,21 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
-from tests.data.streams.making import documents, write_json_lines
+from tests.data.streams.making import (
+    documents,
+    write_dataset,
+    write_json_lines,
+    write_mds,
+    write_parquet,
+    write_tar,
+)
 from zoo.data.readers.documents import ReaderConfig
 from zoo.data.streams.source import StreamSource
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError
 
 Writer = Callable[[Path, list[str]], Path]
 TEXTS = documents(150)
@@ -29,6 +38,15 @@ WRITERS: dict[str, Writer] = {
     "gzip": write_lines(".gz"),
     "zstd": write_lines(".zst"),
     "text": write_text,
+    "Parquet": lambda folder, texts: write_parquet(folder / "rows.parquet", texts),
+    "folder of datasets": write_dataset,
+    "tar": lambda folder, texts: write_tar(folder / "rows.tar", texts),
+    "tar with JSON": lambda folder, texts: write_tar(folder / "rows.tar", texts, "json"),
+    "tar, gzip": lambda folder, texts: write_tar(folder / "rows.tar.gz", texts),
+    "tar, tgz": lambda folder, texts: write_tar(folder / "rows.tgz", texts),
+    "tar, zstd": lambda folder, texts: write_tar(folder / "rows.tar.zst", texts),
+    "MDS": write_mds,
+    "MDS, zstd": lambda folder, texts: write_mds(folder, texts, compressed=True),
 }
 
 
@@ -97,6 +115,88 @@ def test_half_a_shard_is_named_with_its_row(suffix: str, tmp_path: Path) -> None
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(VerificationError, match=r"rows.jsonl.* is damaged: .*\(after row \d"):
         open_source(path).hold_out(3000)
+
+
+def cut(path: Path, share: float) -> Path:
+    """Leave only the first bytes of a file."""
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rows.parquet", "rows.parquet is not a Parquet file"),
+        ("rows.tar", r"rows.tar is .*\(after row \d+\)|rows.tar, row \d+"),
+        ("rows.tar.gz", r"rows.tar.gz is damaged: .*\(after row \d+\)"),
+        ("rows.tar.zst", r"rows.tar.zst is damaged: .*\(after row \d+\)"),
+        ("data-00001-of-00002.arrow", "data-00001-of-00002.arrow is damaged"),
+        ("shard.00001.mds", r"shard.00001.mds has [\d,]+ bytes, and index.json says [\d,]+"),
+    ],
+)
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_half_a_file_is_named(name: str, message: str, share: float, tmp_path: Path) -> None:
+    writers: dict[str, Writer] = {
+        ".parquet": WRITERS["Parquet"],
+        ".tar": WRITERS["tar"],
+        ".gz": WRITERS["tar, gzip"],
+        ".zst": WRITERS["tar, zstd"],
+        ".arrow": WRITERS["folder of datasets"],
+        ".mds": WRITERS["MDS"],
+    }
+    writers[Path(name).suffix](tmp_path, TEXTS)
+    cut(tmp_path / name, share)
+    with pytest.raises(VerificationError, match=message):
+        open_source(tmp_path).hold_out(1000)
+
+
+@pytest.mark.parametrize("blocks", range(1, 22))
+def test_a_tar_file_that_is_cut_anywhere_is_an_error(blocks: int, tmp_path: Path) -> None:
+    """Also between members, which tarfile takes for the end."""
+    path = write_tar(tmp_path / "rows.tar", TEXTS[:5])
+    path.write_bytes(path.read_bytes()[: 512 * blocks])
+    with pytest.raises(VerificationError, match=r"rows.tar"):
+        open_source(path).hold_out(1000)
+
+
+def test_the_library_datasets_writes_what_is_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_dict({"id": list(range(len(TEXTS))), "text": TEXTS})
+    data.save_to_disk(str(tmp_path / "one"), num_shards=2)
+    held_out, _ = open_source(tmp_path / "one").hold_out(len(TEXTS) - 1)
+    assert held_out == TEXTS[:-1]
+    datasets.DatasetDict({"train": data, "test": data}).save_to_disk(str(tmp_path / "two"))
+    with pytest.raises(UsageError, match="two holds the splits train, test; name one"):
+        open_source(tmp_path / "two")
+
+
+def test_shards_with_other_columns_are_named(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", TEXTS)
+    other = pyarrow.table({"id": [1], "body": ["some text"]})
+    pyarrow.parquet.write_table(other, tmp_path / "b.parquet")
+    with pytest.raises(UsageError) as caught:
+        open_source(tmp_path)
+    assert "b.parquet has no field 'text'; it has id, body; --text names it" in str(caught.value)
+    numbers = pyarrow.table({"id": [1], "text": [2]})
+    pyarrow.parquet.write_table(numbers, tmp_path / "b.parquet")
+    with pytest.raises(VerificationError, match=r"b.parquet, row 1: 'text' is not a string"):
+        open_source(tmp_path)
+
+
+def test_a_shard_of_mds_takes_its_index(tmp_path: Path) -> None:
+    write_mds(tmp_path, TEXTS)
+    with pytest.raises(UsageError, match=r"is a shard of MDS; name its folder"):
+        open_source(tmp_path / "shard.00000.mds")
+    (tmp_path / "shard.00001.mds").unlink()
+    with pytest.raises(SourceError, match=r"shard.00001.mds does not exist, and .*index.json"):
+        open_source(tmp_path)
+
+
+def test_a_tar_without_texts_names_its_members(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "rows.tar", TEXTS, "caption")
+    with pytest.raises(UsageError, match=r"row 1 has no member 'text'; it has id, caption"):
+        open_source(path)
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:

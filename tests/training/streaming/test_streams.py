@@ -12,7 +12,14 @@ import torch
 from blake3 import blake3
 from torch import Tensor
 
-from tests.data.streams.making import documents, write_json_lines
+from tests.data.streams.making import (
+    documents,
+    write_dataset,
+    write_json_lines,
+    write_mds,
+    write_parquet,
+    write_tar,
+)
 from tests.training.runs import (
     EVAL_TEXT,
     TEXT,
@@ -41,13 +48,17 @@ COUNT = 400  # Documents.
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Return a folder of shards of unlike sizes."""
+    """Return a folder with a shard of each format, in which documents are in order."""
     folder = tmp_path / "data"
     folder.mkdir()
     texts = documents(COUNT)
-    write_json_lines(folder / "a.jsonl", texts[:250])
-    write_json_lines(folder / "b.jsonl.gz", texts[250:350])
-    write_json_lines(folder / "c.jsonl.zst", texts[350:])
+    write_json_lines(folder / "a.jsonl", texts[:150])
+    write_json_lines(folder / "b.jsonl.gz", texts[150:200])
+    write_json_lines(folder / "c.jsonl.zst", texts[200:230])
+    write_dataset(folder / "dataset", texts[230:280])
+    write_mds(folder / "mds", texts[280:320], compressed=True)
+    write_parquet(folder / "table.parquet", texts[320:370])
+    write_tar(folder / "web.tar", texts[370:])
     return folder
 
 
@@ -207,6 +218,11 @@ def test_a_resumed_run_ends_at_the_same_bytes(data: Path, tokenizer: str, tmp_pa
         "a.jsonl",
         "b.jsonl.gz",
         "c.jsonl.zst",
+        "table.parquet",
+        "web.tar",
+        "data-00000-of-00002.arrow",
+        "data-00001-of-00002.arrow",
+        "shard.00000.mds.zstd",
     ]
 
 
@@ -246,7 +262,7 @@ def test_changed_files_are_named(data: Path, tokenizer: str, tmp_path: Path) -> 
     os.utime(file, ns=times)
     done = finish("--resume", str(run))
     assert done.returncode == 3
-    assert "a.jsonl from row 1 on are not those that the run read" in done.stderr
+    assert "row 1 on is not what the run read" in done.stderr
     file.write_bytes(content)
     done = finish("--resume", str(run))
     assert done.returncode == 2
@@ -280,6 +296,45 @@ def test_settings_that_are_refused(
     settings = {**stream_settings(data, tokenizer), **changes}
     with pytest.raises(UsageError, match=message):
         pretrain_setup(small(FAMILY, data=settings))
+
+
+@pytest.mark.parametrize(
+    ("family", "objective"),
+    [
+        ("bert", "masked-lm"),
+        ("bert", "masked-lm+next-sentence"),
+        ("electra", "replaced-token-detection"),
+        ("t5", "span-corruption"),
+        ("t5", "prefix-lm"),
+        ("bart", "text-infilling+sentence-permutation"),
+    ],
+)
+def test_objectives(family: str, objective: str, data: Path, shared_home: Path) -> None:
+    """Rows have one shape in all blocks, and are the same in any number of processes."""
+    trained = TokenizerToTrain.for_family(get_family(family), vocab_size=500)
+    tokenizer = str(cached_corpus([TEXT], trained, eval_fraction=0).path)
+    settings = stream_settings(data, tokenizer)
+    config = small(family, objective=objective, data=settings, global_batch_tokens=512)
+    setup = pretrain_setup(config)
+    assert step_digests(setup, 2) == step_digests(setup, 1)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("xlnet", {}, "continue in the next step, and a stream shuffles them"),
+        ("bert", {"objective_args": {"mask_schedule": "static"}}, "mask_schedule is static"),
+        ("bert", {"objective_args": {"mask_smoothing": 0.5}}, "mask_smoothing counts the tokens"),
+    ],
+)
+def test_objectives_that_take_a_whole_corpus(
+    family: str, changes: dict[str, Any], message: str, data: Path, shared_home: Path
+) -> None:
+    trained = TokenizerToTrain.for_family(get_family(family), vocab_size=500)
+    tokenizer = str(cached_corpus([TEXT], trained, eval_fraction=0).path)
+    config = small(family, data=stream_settings(data, tokenizer), **changes)
+    with pytest.raises(UsageError, match=message):
+        pretrain_setup(config)
 
 
 def test_epochs_of_a_stream_are_refused(data: Path, tokenizer: str) -> None:

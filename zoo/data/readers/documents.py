@@ -315,7 +315,7 @@ def missing_field(location: str, field: str, fields: list[str]) -> UsageError:
 def _parquet(file: Path, reading: ReaderConfig, _: RowProblems | None) -> Iterator[str]:
     field = reading.text_field
     with open_parquet(file) as table:
-        _check_parquet(file, table, field)
+        check_parquet_text(file, table, field)
     # A dictionary keeps repeated texts once in memory.
     options = {"read_dictionary": [field], "pre_buffer": False, "buffer_size": PARQUET_PAGE_BYTES}
     with open_parquet(file, **options) as table:
@@ -331,7 +331,7 @@ def _parquet(file: Path, reading: ReaderConfig, _: RowProblems | None) -> Iterat
             yield text
 
 
-def _check_parquet(file: Path, table: Any, field: str) -> None:
+def check_parquet_text(file: Path, table: Any, field: str) -> None:
     """Check that a column holds text, and that its size is plausible for the size of the file."""
     from pyarrow import types
 

@@ -17,6 +17,9 @@ READ_BYTES = 1 << 20
 ZSTD_READ_BYTES = 1 << 10  # Compressed bytes. zstd expands at most 32,768 times.
 GZIP = ".gz"
 ZSTD = ".zst"
+TAR_GZIP = ".tgz"
+MDS_ZSTD = ".zstd"
+OTHER_SUFFIXES = {TAR_GZIP: GZIP, MDS_ZSTD: ZSTD}
 COMPRESSED = (GZIP, ZSTD)
 
 
@@ -45,7 +48,7 @@ def open_last_line(file: Path) -> int | None:
     """Return the number of the last line of a file if no line feed ends it, as if it was cut."""
     feeds = 0
     last_byte = b"\n"
-    for piece in _pieces(file):
+    for piece in read_pieces(file):
         feeds += piece.count(b"\n")
         last_byte = piece[-1:] or last_byte
     if last_byte in b"\r\n":
@@ -57,7 +60,7 @@ def _texts(file: Path, rows: bool) -> Iterator[str]:
     """Yield blocks of complete lines, without the last line feed."""
     unfinished_line = b""
     offset = 0
-    for piece in _pieces(file):
+    for piece in read_pieces(file):
         head, feed, tail = piece.rpartition(b"\n")
         if feed:
             block = unfinished_line + head
@@ -113,9 +116,10 @@ def _decode(file: Path, data: bytes, offset: int) -> str:
     return text
 
 
-def _pieces(file: Path) -> Iterator[bytes]:
+def read_pieces(file: Path) -> Iterator[bytes]:
     """Yield the uncompressed contents of a file in blocks."""
     suffix = file.suffix.lower()
+    suffix = OTHER_SUFFIXES.get(suffix, suffix)
     compressed_size = None
     if suffix in COMPRESSED and file.is_file():
         compressed_size = file.stat().st_size

@@ -37,8 +37,10 @@ class Shard(ABC):
     file: Path
     size: int  # Bytes.
 
-    def check(self, reader: ReaderConfig) -> None:  # noqa: B027 (optional)
-        """Check that the shard has a column of text, if its format has columns."""
+    def check(self, reader: ReaderConfig) -> None:
+        """Check that the shard has a column of text; by default, read its first row."""
+        segment = Segment(0, 0, TO_THE_END, 0, self.size)
+        next(self.rows(segment, 0, 0, reader), None)
 
     @abstractmethod
     def segments(self, number: int, target_bytes: int) -> list[Segment]:

@@ -13,9 +13,15 @@ from pathlib import Path
 
 from zoo.data.order import KeyedPermutation
 from zoo.data.readers.documents import JSON_LINES, ReaderConfig, expand_paths
+from zoo.data.readers.parquet import PARQUET
+from zoo.data.readers.text_io import TAR_GZIP
+from zoo.data.streams.arrow import ARROW, ArrowShard, dataset_files
 from zoo.data.streams.json_lines import JsonLinesShard
+from zoo.data.streams.mds import MDS, mds_shards
+from zoo.data.streams.parquet import ParquetShard
 from zoo.data.streams.sequential import SequentialShard
 from zoo.data.streams.shards import Segment, Shard
+from zoo.data.streams.tar import TAR, TarShard
 from zoo.errors import SourceError, UsageError
 from zoo.io.files import reading
 
@@ -100,14 +106,52 @@ def _epoch_order(count: int, seed: int, epoch: int) -> KeyedPermutation:
 
 
 def find_shards(paths: Sequence[str | Path]) -> list[Shard]:
-    """Return the shards of files, directories and patterns, by the formats of their names."""
+    """Return the shards of files, directories and patterns.
+
+    Folders of MDS and of ``Dataset.save_to_disk`` list their shards; the format of other files
+    follows from their names.
+    """
+    named_files = {Path(path).expanduser() for path in paths}
     shards: list[Shard] = []
+    # Folder -> whether its shards are listed.
+    folders: dict[Path, bool] = {}
     for file in expand_paths(paths):
-        with reading(file):
-            size = file.stat().st_size
-        shard_type: type[Shard] = SequentialShard
-        if file.name.lower().endswith(JSON_LINES):
-            shard_type = JsonLinesShard
-        if size:
-            shards.append(shard_type(file, size))
-    return shards
+        if file not in named_files:
+            folder = file.parent
+            if folder not in folders:
+                listed_shards = _listed_shards(folder)
+                folders[folder] = listed_shards is not None
+                shards.extend(listed_shards or ())
+            if folders[folder]:
+                continue
+        shards.append(_shard_type(file)(file, _size(file)))
+    return [shard for shard in shards if shard.size]
+
+
+def _listed_shards(folder: Path) -> list[Shard] | None:
+    """Return the shards that a folder lists; ``None`` if it lists none."""
+    files = dataset_files(folder)
+    if files is not None:
+        return [ArrowShard(file, _size(file)) for file in files]
+    return mds_shards(folder)
+
+
+def _shard_type(file: Path) -> type[Shard]:
+    """Return the format of a file by its name."""
+    name = file.name.lower()
+    if name.endswith(JSON_LINES):
+        return JsonLinesShard
+    if name.endswith(PARQUET):
+        return ParquetShard
+    if name.endswith(ARROW):
+        return ArrowShard
+    if name.endswith(MDS):
+        raise UsageError(f"{file} is a shard of MDS", "name its folder, which has an index.json")
+    if name.endswith(TAR_GZIP) or TAR in (file.suffix.lower(), Path(file.stem).suffix.lower()):
+        return TarShard
+    return SequentialShard
+
+
+def _size(file: Path) -> int:
+    with reading(file):
+        return file.stat().st_size

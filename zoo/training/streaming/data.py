@@ -87,8 +87,8 @@ class StreamData:
             seed: seed of the run.
         """
 
-        def pack(split: Split, block_seed: int) -> ExampleDataset:
-            return objective.dataset(split, block_seed)
+        def pack(split: Split, block_seed: int) -> ExampleDataset | None:
+            return objective.block_dataset(split, block_seed, example_rows)
 
         characters = MIN_BLOCK_ROWS * objective.length * CHARACTERS_PER_TOKEN
         size = BlockSize(

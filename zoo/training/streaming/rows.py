@@ -18,7 +18,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.objectives.base import Example, ExampleDataset, ExampleSource
 from zoo.overrides import override
 
-BlockPacker = Callable[[Split, int], ExampleDataset]  # (documents, seed) -> rows
+BlockPacker = Callable[[Split, int], ExampleDataset | None]  # (documents, seed) -> rows, if any
 # Columns of the table of lanes in a checkpoint.
 COLUMNS = ("epoch", "place", "shard", "row", "offset", "block", "first_row", "digest")
 MAX_EMPTY_EPOCHS = 8  # Epochs in which a lane may have no row, before this is an error.
@@ -139,7 +139,7 @@ class StreamLane:
             return None
         seed = int.from_bytes(key_bytes(self.seed, ("stream", self.number, number), 7), "little")
         rows = self.pack(block.split(), seed)
-        if not len(rows):
+        if rows is None or not len(rows):
             return None
         return PackedBlock(rows, KeyedPermutation(len(rows), seed, "rows"))
 
@@ -149,9 +149,8 @@ class StreamLane:
         segment = self.stream.source.segment(self.number, position.epoch, position.place)
         file = self.stream.source.shards[segment.shard].file
         return VerificationError(
-            f"the rows of {file} from row {max(position.row, 0) + 1:,} on are not those that the "
-            "run read",
-            "put the file back as it was, or begin another run",
+            f"the stream from {file}, row {max(position.row, 0) + 1:,} on is not what the run read",
+            "put the files back as they were, or begin another run",
         )
 
     def state_row(self) -> list[int]:

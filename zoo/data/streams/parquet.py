@@ -1,0 +1,69 @@
+"""Parquet: row groups are read apart."""
+
+from collections.abc import Iterator
+
+from zoo.data.readers.documents import ReaderConfig, check_parquet_text
+from zoo.data.readers.parquet import open_parquet
+from zoo.data.streams.shards import Row, Segment, Shard, require_text
+from zoo.overrides import override
+
+BATCH_ROWS = 256  # Rows that are decoded together.
+PAGE_BYTES = 1 << 20  # Bytes that are read together.
+
+
+class ParquetShard(Shard):
+    """A Parquet file; a segment is a row group, or several small ones."""
+
+    @override
+    def check(self, reader: ReaderConfig) -> None:
+        with open_parquet(self.file) as table:
+            check_parquet_text(self.file, table, reader.text_field)
+
+    @override
+    def segments(self, number: int, target_bytes: int) -> list[Segment]:
+        segments = []
+        start = 0
+        end = 0
+        size = 0
+        with open_parquet(self.file) as table:
+            metadata = table.metadata
+            for index in range(metadata.num_row_groups):
+                group = metadata.row_group(index)
+                end += group.num_rows
+                size += group.total_byte_size
+                if size >= target_bytes or index == metadata.num_row_groups - 1:
+                    segments.append(Segment(number, start, end, 0, 0))
+                    start = end
+                    size = 0
+        return segments
+
+    @override
+    def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:
+        field = reader.text_field
+        options = {"read_dictionary": [field], "pre_buffer": False, "buffer_size": PAGE_BYTES}
+        with open_parquet(self.file, **options) as table:
+            groups: list[int] = []
+            first_row = 0  # First row of the groups that are read.
+            end = 0
+            for index in range(table.metadata.num_row_groups):
+                start = end
+                end += table.metadata.row_group(index).num_rows
+                if end > row and start < segment.end_row:
+                    if not groups:
+                        first_row = start
+                    groups.append(index)
+            if not groups:
+                return
+            number = first_row
+            batches = table.iter_batches(batch_size=BATCH_ROWS, columns=[field], row_groups=groups)
+            for batch in batches:
+                values = batch.column(0)
+                skipped = min(max(row - number, 0), len(values))
+                number += skipped
+                for value in values[skipped:]:
+                    number += 1
+                    if number > segment.end_row:
+                        return
+                    location = f"{self.file}, row {number}"
+                    text = require_text(value.as_py(), location, field)
+                    yield Row(text, number, 0)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from blake3 import blake3
 from torch import Tensor
 
+from tests import warm
 from tests.data.streams.making import (
     documents,
     write_dataset,
@@ -23,12 +25,16 @@ from tests.data.streams.making import (
 from tests.training.runs import (
     EVAL_TEXT,
     TEXT,
+    assert_equal_files,
     assert_same,
     finish,
     finish_in_two_processes,
+    lines,
     options,
     records,
     small,
+    start,
+    wait_until,
 )
 from zoo.data.cache import cached_corpus
 from zoo.data.tokenizer import TokenizerToTrain
@@ -37,6 +43,7 @@ from zoo.plugins import get_family
 from zoo.training.distributed.context import DistContext
 from zoo.training.run import PretrainRun
 from zoo.training.setup import PretrainSetup, pretrain_setup, train_dataloader
+from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.streaming.loader import StreamLoader, merge_tables
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -342,3 +349,72 @@ def test_epochs_of_a_stream_are_refused(data: Path, tokenizer: str) -> None:
     run = PretrainRun({"family": FAMILY, **settings}, DistContext.initialize("cpu"))
     with pytest.raises(UsageError, match="give --max-steps in place of --epochs"):
         run.describe()
+
+
+def test_a_warm_up_has_rows_of_its_own(data: Path, tokenizer: str, tmp_path: Path) -> None:
+    """A run that is resumed in its warm-up, and one that is resumed after it, end alike."""
+    warmup = {"seq_len": 32, "fraction": 0.5}
+    words = stream_options(
+        data, tokenizer, seq_len_warmup=warmup, save_steps=4, save_total_limit=10
+    )
+    unbroken = tmp_path / "unbroken"
+    assert finish(*words, "-o", str(unbroken)).returncode == 0
+    for step in (4, 8):
+        copy = tmp_path / f"from-{step}"
+        shutil.copytree(unbroken, copy)
+        shutil.rmtree(copy / "model")
+        for path in (copy / "checkpoints").iterdir():
+            if path.name > f"step-{step:08}":
+                shutil.rmtree(path)
+        done = finish("--resume", str(copy))
+        assert done.returncode == 0, done.stderr
+        assert_equal_files(unbroken, copy)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fsdp", [False, True])
+@pytest.mark.parametrize("async_save", [False, True])
+def test_killed_runs_go_on_in_other_processes(
+    fsdp: bool, async_save: bool, data: Path, tokenizer: str, tmp_path: Path
+) -> None:
+    """The process is killed at random; the run goes on with two processes, and with one again."""
+    no_dropout = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
+    changes = {"max_steps": 150, "eval_steps": 75, "config": no_dropout, "async_save": async_save}
+    words = stream_options(data, tokenizer, save_total_limit=100, **changes)
+    if fsdp:
+        words.append("--fsdp")
+    unbroken = tmp_path / "unbroken"
+    run = tmp_path / "run"
+    assert finish(*words, "-o", str(unbroken)).returncode == 0
+    rng = random.Random(f"{fsdp} {async_save}")
+    process = start(*words, "-o", str(run))
+    stop = rng.randint(5, 40)
+    wait_until(lambda: lines(run) > stop and bool(list_checkpoints(run)), process)
+    process.kill()
+    process.communicate()
+    resumed = [str(run), "--workers", "1"]
+    done = warm.in_processes(2, "pretrain", "--resume", *resumed, "--max-time", "1s")
+    assert done.returncode == 0, done.stderr
+    done = finish("--resume", str(run))
+    assert done.returncode == 0, done.stderr
+    expected = [record["loss"] for record in records(unbroken)]
+    assert [record["loss"] for record in records(run)] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.long
+def test_a_killed_run_ends_at_the_same_bytes(data: Path, tokenizer: str, tmp_path: Path) -> None:
+    words = stream_options(data, tokenizer, max_steps=150, eval_steps=75, async_save=True)
+    unbroken = tmp_path / "unbroken"
+    run = tmp_path / "run"
+    assert finish(*words, "-o", str(unbroken)).returncode == 0
+    rng = random.Random(1)
+    process = start(*words, "-o", str(run))
+    for _ in range(3):
+        target = lines(run) + rng.randint(5, 30)
+        wait_until(lambda: lines(run) > target and bool(list_checkpoints(run)), process)  # noqa: B023
+        process.kill()
+        process.communicate()
+        process = start("--resume", str(run))
+    process.communicate()
+    assert process.returncode == 0
+    assert_same(unbroken, run)

@@ -123,8 +123,8 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # lanes of its rows: a multiple of the number of processes, and a divisor of the rows of a step.
     lanes: int = 8
     # Number of documents of a lane that are shuffled together. A lane reads more of them if they
-    # fill less than 64 rows, and fewer if they have over four million characters.
-    shuffle_buffer: int = 1024
+    # fill less than 64 rows, and fewer if they have over a million characters.
+    shuffle_buffer: int = 256
     # Number of documents that are held out for evaluation, the first ones of the files; 0 if
     # ``data.eval_paths`` has others.
     eval_documents: int = 0

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # A block has text for at least so many rows, so that the padding of its last row is little.
 MIN_BLOCK_ROWS = 64
 CHARACTERS_PER_TOKEN = 4
-MAX_BLOCK_CHARACTERS = 1 << 22
+MAX_BLOCK_CHARACTERS = 1 << 20
 INLINE_BYTES = 8 << 20  # Of smaller sources, starting processes takes longer than it saves.
 HELD_OUT = "held-out.jsonl"
 

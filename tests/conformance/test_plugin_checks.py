@@ -42,7 +42,7 @@ def test_a_sound_plugin(tmp_path: Path) -> None:
 def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[int, str, list[str]]]:
     """A plugin with two broken files and a wrong declaration, and what is found."""
     files = {"model.py": "def build(:\n", "weights.py": "raise SystemExit(0)\n"}
-    site = lay_out(tmp_path_factory.mktemp("broken"), files)
+    site = lay_out(tmp_path_factory.mktemp("broken"), files, first=FEW_HEADS)
     declare_model_types(site, "zoo_mine", "mine", "other")
     return site, check(site)
 

@@ -51,7 +51,8 @@ async def answer_nodelay(request: Request) -> PlainTextResponse:
 
 
 def main() -> None:
-    server.LONGEST_PAUSE = 2.0
+    server.FIRST_PAUSE = 0.1
+    server.LONGEST_PAUSE = 0.2
     server.MAX_FAILED_STARTS = 2
     log_as_json("info")
     server_socket = server.listen(server.Address("127.0.0.1", 0))

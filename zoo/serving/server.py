@@ -35,7 +35,8 @@ KEEP_ALIVE_SECONDS = 30
 STOP_SECONDS = 30  # for requests that were begun when the server ends
 START_SECONDS = 600.0  # in which a process has to load its models
 READY_SECONDS = 0.1  # in which a process says whether it is ready
-LONGEST_PAUSE = 60.0  # seconds between two starts of a process
+FIRST_PAUSE = 1.0  # seconds between two starts of a process; each pause is twice the last one
+LONGEST_PAUSE = 60.0
 MAX_FAILED_STARTS = 5  # in a row, of every process, after which the server ends
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -246,7 +247,7 @@ class _Worker(Process):
         self.join()
         pause = 0.0
         if not self.is_serving:
-            pause = min(2.0**self.failed_starts, LONGEST_PAUSE)
+            pause = min(FIRST_PAUSE * 2.0**self.failed_starts, LONGEST_PAUSE)
             self.failed_starts += 1
         self.restart_time = time.monotonic() + pause
         fields = {"pid": self.pid, "code": self.exitcode, "restart_seconds": pause}

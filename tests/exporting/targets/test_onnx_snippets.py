@@ -318,6 +318,7 @@ def test_transformers_js_answers_a_question(
     assert answer == json.loads(done.stdout)["answer"]
 
 
+@pytest.mark.long  # test_card_in_node.py in tools runs a snippet; this is one of another task
 def test_javascript_passes_token_types_where_they_tell_the_question(
     hub_checkpoint: Make, tmp_path: Path
 ) -> None:

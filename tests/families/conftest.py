@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.families.every import REPRESENTATIVES
+from zoo.families.base import Family
 
 OTHER_LABELS = ("token-classification", "question-answering", "multiple-choice")
 OF_WORDS = ("masked-lm", "causal-lm", "seq2seq-lm")  # heads that every setting concerns
@@ -51,6 +52,16 @@ OF_BLOCKS = (
     "test_row_of_padding",
     "test_state_dict_round_trip",
     "test_unequal_sizes",
+)
+# Those of them that no head has a part in, which the head for words shows.
+OF_ANY_HEAD = (
+    "test_bfloat16",
+    "test_default_inputs",
+    "test_dropout",
+    "test_initialization",
+    "test_longest_input",
+    "test_row_of_padding",
+    "test_state_dict_round_trip",
 )
 KITS = REPRESENTATIVES.values()
 WITH_ALL_HEADS = ("TestBert",)
@@ -102,6 +113,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.long)
 
 
+def head_for_words(family: Family) -> str:
+    """Return the first head of a family that predicts words, or the backbone alone."""
+    heads = [head for head in family.heads() if head in OF_WORDS]
+    return heads[0] if heads else "none"
+
+
 def _repeats(name: str, tests: Any, params: dict[str, Any]) -> bool:
     """Return whether a test, of a class of the conformance kit or of none, repeats another."""
     head = params.get("head")
@@ -114,9 +131,11 @@ def _repeats(name: str, tests: Any, params: dict[str, Any]) -> bool:
             if "labels" in params["changes"]
             else (head not in OF_WORDS)
         )
-    if tests is None:
-        return False
-    kit = tests.__name__
+    return tests is not None and _repeats_in_kit(name, tests.__name__, tests.family, head)
+
+
+def _repeats_in_kit(name: str, kit: str, family: Family, head: str | None) -> bool:
+    """Return whether a test of the conformance kit repeats that of another head or family."""
     if name in OF_BACKBONES and head in OTHER_LABELS:
         return kit not in WITH_ALL_HEADS
     if name in OF_HEADS and head in OTHER_LABELS:
@@ -125,9 +144,11 @@ def _repeats(name: str, tests: Any, params: dict[str, Any]) -> bool:
         return kit not in WITH_ALL_HEADS  # their rules are those of the other head for labels
     if name in OF_BLOCKS and kit not in KITS:
         return True
+    if name in OF_ANY_HEAD and kit not in WITH_ALL_HEADS:
+        return head != head_for_words(family)
     if name in (*OF_BACKBONES, *OF_HEADS, "test_hub_round_trip") and kit not in KITS:
         # a head for words shows what the backbone alone and this head show
-        has_words = not set(OF_WORDS).isdisjoint(tests.family.heads())
+        has_words = head_for_words(family) != "none"
         return head == "sequence-classification" or (head == "none" and has_words)
     if name == "test_dropout_rates":
         # this head has the backbone's dropout and one of its own; heads for words have none

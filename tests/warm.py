@@ -30,6 +30,7 @@ from typing import IO, Any
 import zoo as program
 from tests.conftest import reload_hub_settings
 from tests.exporter import fill_tables, keep_traces
+from tests.plugins.forked_checks import check_plugins_in_forks
 
 ZOO = "zoo.cli"
 READY = "ready\n"
@@ -202,6 +203,7 @@ def _import_all() -> None:
     with importlib.import_module("zoo.exporting.graph.trace").silence():
         fill_tables(importlib.import_module("zoo.exporting.graph.opsets").DEFAULT_OPSET)
     keep_traces()
+    check_plugins_in_forks()
 
 
 def _forget_what_libraries_do_at_exit() -> None:

@@ -30,9 +30,12 @@ OF_BACKBONES = (
 OF_HEADS = (
     "test_constants",
     "test_decoder_start",
+    "test_exported_names_are_read",
     "test_generation",
     "test_gradients_reach_every_parameter",
     "test_output_shapes",
+    "test_rules_read_tensors_once",
+    "test_tensor_round_trip",
     "test_ties",
     "test_unequal_sizes",
 )

@@ -69,7 +69,7 @@ OF_ANY_HEAD = (
 KITS = REPRESENTATIVES.values()
 WITH_ALL_HEADS = ("TestBert",)
 # tests/training/test_objectives_in_runs.py trains the objectives of the other kits
-WITH_OBJECTIVES = ("TestAlbert", "TestModernBert")
+WITH_OBJECTIVES = ("TestModernBert",)
 # Tests of training show that runs resume exactly, and tests/conformance/test_objective_checks.py
 # that labels do not leak, with all objectives but those that a single family brings.
 OWN_OBJECTIVE = ("TestElmo",)

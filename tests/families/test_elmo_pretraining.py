@@ -242,8 +242,11 @@ def test_published_model_is_trained_on_another_vocabulary(isolated: None, tmp_pa
 
 
 def test_special_words_must_be_in_the_models_vocabulary(shared_home: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("One fox saw another fox near the old barn.\n\n" * 200)
+    data = {"paths": [str(text)]}
     with pytest.raises(UsageError, match=r"config\.vocab_size is 2, .* numbers up to 2"):
-        started(tmp_path / "run", config={"vocab_size": 2})
+        started(tmp_path / "run", config={"vocab_size": 2}, data=data)
     assert not (tmp_path / "run").exists()
 
 

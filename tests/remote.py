@@ -93,6 +93,7 @@ class Store:
         failing: share of the requests that fail or are cut.
         log: method and path of each request.
         failed: number of requests that failed.
+        denied_after: number of objects that may be written; negative for any.
     """
 
     bucket: str
@@ -100,6 +101,7 @@ class Store:
     failing: float = 0.0
     log: list[tuple[str, str]] = field(default_factory=list)
     failed: int = 0
+    denied_after: int = -1
     _random: random.Random = field(default_factory=lambda: random.Random(7))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -140,7 +142,10 @@ class Store:
             fails = draw < self.failing
             self.failed += fails
             is_cut = fails and draw * 2 < self.failing
-        if path.lstrip("/").startswith(DENIED):
+            is_denied = handler.command == "PUT" and not self.denied_after
+            if handler.command == "PUT" and self.denied_after > 0:
+                self.denied_after -= 1
+        if is_denied or path.lstrip("/").startswith(DENIED):
             handler.send(403, {}, _ERROR.format(code="AccessDenied").encode())
             return
         if fails and not is_cut:

@@ -7,6 +7,7 @@ processes.
 """
 
 import atexit
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -45,6 +46,7 @@ PRELOADED = (
     *("torch._dynamo", "torch._inductor.codecache", "torch.export._trace", "networkx"),
     *("onnxruntime.quantization", "onnxscript.rewriter", "torch.onnx._internal.exporter._core"),
 )
+OPTIONAL = ("s3fs", "fsspec.implementations.http")  # the extra `cloud`
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,9 @@ def _import_all() -> None:
     """Import the modules of the program and of its own plugins, and fill tables of libraries."""
     for name in PRELOADED:
         importlib.import_module(name)
+    for name in OPTIONAL:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     own = [str(ROOT / folder) for folder in ("plugins", "converters")]
     for path, prefix in ((program.__path__, "zoo."), (own, "")):
         for module in pkgutil.walk_packages(path, prefix):

@@ -38,6 +38,7 @@ def test_a_model_and_a_table_of_a_bucket(inputs: Path, store: Store, web: Web) -
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_corpus_of_a_bucket_has_the_tokens_of_local_files(inputs: Path, store: Store) -> None:
     texts = (inputs / "texts.txt").read_bytes()
     store["books/one.txt"] = texts

@@ -100,6 +100,24 @@ def test_results_of_a_job_that_is_resumed(inputs: Path, store: Store) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_vectors_of_an_embedding_job(inputs: Path, store: Store) -> None:
+    store["rows.jsonl"] = (inputs / "rows.jsonl").read_bytes()
+    done = warm.zoo("convert", inputs / "model", "--head", "none", "-o", "model")
+    assert done.returncode == 0, done.stderr
+    words = ["run", "embed", "model"]
+    done = warm.zoo(*words, "--input", inputs / "rows.jsonl", "-o", "local.npy")
+    assert done.returncode == 0, done.stderr
+    store.failing = 0.1
+    for force in ([], ["--force"]):
+        target = store.at("out/local.npy")
+        done = warm.zoo(*words, "--input", store.at("rows.jsonl"), "-o", target, *force)
+        assert done.returncode == 0, done.stderr
+    store.failing = 0
+    assert contents(store, "out").keys() == {"local.npy", "local.npy.json"}
+    for name, content in contents(store, "out").items():
+        assert content == Path(name).read_bytes(), name
+
+
 def test_shards_of_many_files(inputs: Path, store: Store) -> None:
     (inputs / "many" / "deep").mkdir(parents=True)
     for number, name in enumerate(("a.jsonl", "b.jsonl", "deep/c.jsonl")):
@@ -139,10 +157,11 @@ def test_a_corpus_that_a_run_reads(inputs: Path, store: Store) -> None:
     run = ["pretrain", "gpt", "--size", "tiny", "--train", store.at("corpus"), *STEPS]
     plan = warm.zoo(*run, "--dry-run", "-o", "run")
     assert plan.returncode == 0, plan.stderr
-    store.remove("corpus/train/tokens-00000.bin")
     store.failing = 0
+    shard = store["corpus/train/tokens-00000.bin"]
+    store["corpus/train/tokens-00000.bin"] = shard[: len(shard) // 2]
     done = warm.zoo(*run, "-o", "run")
-    assert done.returncode == 3 and "tokens-00000.bin is missing" in done.stderr, done.stderr
+    assert done.returncode == 3 and "tokens-00000.bin was changed" in done.stderr, done.stderr
     assert f"{store.at('corpus')}/train" in done.stderr
 
 
@@ -225,6 +244,35 @@ def test_a_run_of_a_bucket(inputs: Path, store: Store) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(Path("longer", "run.json").read_text())["parent"]["path"] == url
+
+
+@pytest.mark.long
+def test_a_run_whose_data_changed_is_not_resumed(inputs: Path, store: Store) -> None:
+    store["texts.txt"] = (inputs / "texts.txt").read_bytes()
+    words = run_words(inputs)
+    words[words.index(inputs / "texts.txt")] = store.at("texts.txt")
+    url = store.at("runs/x")
+    assert warm.zoo(*words, "-o", url).returncode == 0
+    for name in contents(store, "runs/x"):
+        if name.startswith("model/") or "step-6" in name or name == "final.json":
+            store.remove(f"runs/x/{name}")
+    store["texts.txt"] = store["texts.txt"].replace(b"e", b"i")
+    before = contents(store, "runs/x")
+    done = warm.zoo("pretrain", "--resume", url)
+    assert done.returncode in (2, 3) and "Traceback" not in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) < 6 and url in done.stderr.splitlines()[-1]
+    assert contents(store, "runs/x") == before
+
+
+def test_a_checkpoint_that_cannot_be_uploaded_does_not_end_a_run(
+    inputs: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.denied_after = 1  # object
+    done = warm.zoo(*run_words(inputs), "-o", store.at("runs/x"))
+    assert done.returncode == 4 and done.stdout == "", done.stderr
+    assert "the checkpoint of step 2 was not uploaded" in done.stderr
+    assert "access is denied" in done.stderr.splitlines()[-1]
+    assert any(path.name == "model.safetensors" for path in uploads())
 
 
 @pytest.mark.long

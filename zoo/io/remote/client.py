@@ -17,6 +17,8 @@ from zoo.io.urls import RemoteUrl, require_safe_key
 
 Result = TypeVar("Result")
 BLOCK_BYTES = 8 << 20  # bytes of a request
+PART_BYTES = 16 << 20  # bytes of a part of an upload; files of twice the size have several
+MAX_PARTS = 10_000  # of an upload to S3
 SECONDS = 60  # without an answer
 MAX_FAILURES = 6  # in a row; a job makes many more requests than a download of the Hub
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -153,10 +155,19 @@ def upload(source: Path, url: RemoteUrl) -> RemoteFile:
     Raises:
         VerificationError: the store has another length than the file.
     """
-    filesystem = open_filesystem(url)
+    # A part of a large file is repeated by itself: from the beginning, a file of many parts would
+    # never come to its end.
+    filesystem = open_filesystem(url, repeats_parts=True)
     require_writable(url)
     before = os.stat(source)
-    _call(url, lambda: filesystem.put_file(str(source), str(url)))
+    options = {"chunksize": PART_BYTES} if url.scheme == "s3" else {}
+    if before.st_size > PART_BYTES * MAX_PARTS:
+        options = {}  # The library chooses larger parts.
+    _call(
+        url,
+        lambda: filesystem.put_file(str(source), str(url), **options),
+        max_failures=MAX_FAILURES // 2,
+    )
     remote = find(url)
     size = os.stat(source).st_size
     has_grown = (size, os.stat(source).st_mtime_ns) != (before.st_size, before.st_mtime_ns)
@@ -185,8 +196,12 @@ def require_writable(url: RemoteUrl) -> None:
         raise UsageError(f"{url} is a whole bucket", f"give a folder of it, such as {url}/name")
 
 
-def open_filesystem(url: RemoteUrl) -> Any:
+def open_filesystem(url: RemoteUrl, *, repeats_parts: bool = False) -> Any:
     """Return the file system of fsspec for a URL, which reads credentials of the environment.
+
+    Args:
+        url: URL of a file or folder.
+        repeats_parts: whether the library repeats single requests of an upload.
 
     Raises:
         SourceError: a package is not installed.
@@ -211,8 +226,11 @@ def open_filesystem(url: RemoteUrl) -> Any:
         options["block_size"] = BLOCK_BYTES
     elif url.scheme == "s3":
         options["default_block_size"] = BLOCK_BYTES
-        # Requests are repeated here, so that all schemes have the same pauses.
-        options["config_kwargs"] = {"retries": {"max_attempts": 0}, "read_timeout": SECONDS}
+        # Other requests are repeated here, so that all schemes have the same pauses.
+        retries: dict[str, Any] = {"max_attempts": 0}
+        if repeats_parts:
+            retries = {"total_max_attempts": MAX_FAILURES, "mode": "standard"}
+        options["config_kwargs"] = {"retries": retries, "read_timeout": SECONDS}
     with _translated(url):
         filesystem = fsspec.filesystem(url.scheme, **options)
     if url.scheme == "s3":
@@ -224,6 +242,8 @@ def _call(
     url: RemoteUrl,
     request: Callable[[], Result],
     progressed: Callable[[], bool] = lambda: False,
+    *,
+    max_failures: int = MAX_FAILURES,
 ) -> Result:
     """Return the result of a request, repeated after failures that can pass."""
 
@@ -231,7 +251,7 @@ def _call(
         with _translated(url):
             return request()
 
-    return with_retries(attempt, progressed, max_failures=MAX_FAILURES)
+    return with_retries(attempt, progressed, max_failures=max_failures)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,15 @@
 """Token ids and boundaries of a built corpus, compared with the tokenizers library."""
 
+import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
+import zstandard
 from blake3 import blake3
 from tokenizers import Tokenizer
 
@@ -253,6 +258,50 @@ def test_a_tokenizer_that_was_exchanged_is_noticed(tmp_path: Path, texts: Path) 
         _ = Corpus(corpus.path).tokenizer_json
     with pytest.raises(UsageError, match="no split 'validation'"):
         corpus.split("validation")
+
+
+def bytes_read() -> int:
+    """Return the number of bytes that this process has read."""
+    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["rchar"])
+
+
+@pytest.mark.parametrize(("is_trained", "passes"), [(False, 1), (True, 2)])
+def test_files_are_read_once_or_to_train_a_tokenizer_twice(
+    tmp_path: Path, is_trained: bool, passes: int
+) -> None:
+    file = tmp_path / "a.txt"
+    text = "\n\n".join(paragraphs())
+    file.write_text("\n\n".join([text] * (6_000_000 // len(text))), encoding="utf-8")
+    family = get_family("bert")
+    options: dict[str, Any] = {"workers": 1, "eval_fraction": 0.01}
+    if is_trained:
+        options["tokenizer"] = TokenizerToTrain.for_family(family, vocab_size=300)
+    (tmp_path / "b.txt").write_text(text, encoding="utf-8")
+    built(tmp_path / "first", tmp_path / "b.txt", **options)  # Modules are read, too.
+    before = bytes_read()
+    corpus = built(tmp_path / "out", file, **options)
+    size = file.stat().st_size
+    # Held-out documents are looked for in the first block of a megabyte.
+    assert passes * size <= bytes_read() - before < (passes + 0.4) * size
+    (digest,) = corpus.record.sources.values()
+    assert digest.blake3 == blake3(file.read_bytes()).hexdigest()
+
+
+def test_digests_are_those_of_all_kinds_of_files(tmp_path: Path) -> None:
+    rows = [{"text": text} for text in paragraphs()]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (tmp_path / "a.jsonl").write_bytes(lines)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines))
+    (tmp_path / "c.jsonl.zst").write_bytes(zstandard.compress(lines))
+    (tmp_path / "d.csv").write_text("text\n" + "\n".join(["one line"] * 50))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "e.parquet")
+    (tmp_path / "f.txt").write_text("\n\n".join(paragraphs()), encoding="utf-8")
+    files = sorted(tmp_path.iterdir())
+    corpus = built(tmp_path / "out", *files)
+    assert {name: digest.blake3 for name, digest in corpus.record.sources.items()} == {
+        str(file): blake3(file.read_bytes()).hexdigest() for file in files
+    }
 
 
 @pytest.mark.long

@@ -26,8 +26,22 @@ def flat(texts: Texts) -> list[str]:
 def test_small_texts_are_not_sampled() -> None:
     texts = batches(paragraphs())
     total = sum(map(len, paragraphs()))
-    assert subsample(texts, total) is texts
-    assert subsample(texts, total - 1) is not texts
+    assert list(subsample(texts, total)()) == texts()
+    assert flat(subsample(texts, total // 2)) != paragraphs()
+
+
+def test_texts_are_read_once_or_twice() -> None:
+    reads = []
+
+    def texts() -> list[list[str]]:
+        reads.append(1)
+        return [paragraphs()]
+
+    total = sum(map(len, paragraphs()))
+    for most, count in ((total, 1), (total // 2, 2)):
+        reads.clear()
+        sample = subsample(texts, most)
+        assert flat(sample) and flat(sample) and len(reads) == count
 
 
 @settings(deadline=None)

@@ -1,7 +1,7 @@
 """Building of a corpus: texts are read, split, tokenized and written as a stream."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -40,7 +40,7 @@ from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.cores import usable_cores
 from zoo.io.digests.files import FileDigest, compute_blake3
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest, check_digest
-from zoo.io.files import read_regular, reading
+from zoo.io.files import hash_reads, read_regular, reading
 from zoo.io.json import encode_json, parse_json
 from zoo.io.limits import MAX_JSON_BYTES
 from zoo.io.output.atomic import atomic_directory
@@ -237,6 +237,20 @@ class CorpusSpec:
             for file in self.all_files
         }
 
+    def add_digests(self, digests: Mapping[str, str]) -> dict[str, FileDigest]:
+        """Return the digests of all files, of which some are known from reading them.
+
+        Args:
+            digests: path of a file -> its BLAKE3.
+        """
+        if "sources" not in self.__dict__:
+            sources = {}
+            for file in self.all_files:
+                digest = digests.get(str(file)) or compute_blake3(file)
+                sources[str(file)] = FileDigest(bytes=self.file_stats[str(file)][2], blake3=digest)
+            self.__dict__["sources"] = sources
+        return self.sources
+
     @property
     def all_files(self) -> list[Path]:
         """Files of all splits."""
@@ -272,10 +286,8 @@ def build(
     """
     LOG.info("tokenizer: %s", spec.tokenizer.description())
     with atomic_directory(target, force=force, sources=spec.all_files) as staging:
-        # The stats are read before the digests, to detect a change.
+        # The stats are read before the files, to detect a change.
         stats = spec.file_stats
-        with progress_of_files("hashing", map(Path, stats)):
-            sources = spec.sources
         with progress_of_files("reading", spec.files[TRAIN]):
             validation_split = _validation_split(spec)
         tokenizer = spec.tokenizer.make(lambda: _training_texts(spec, validation_split))
@@ -291,10 +303,12 @@ def build(
         writers = {name: SplitWriter(staging, name, dtype, shard_bytes) for name in names}
         if not workers:
             workers = usable_cores()
-            if sum(source.bytes for source in sources.values()) <= SINGLE_PROCESS_BYTES:
+            if sum(stamp[2] for stamp in stats.values()) <= SINGLE_PROCESS_BYTES:
                 workers = 1
         sample = NormalizationSample()
-        splits = _write_splits(spec, encoder, validation_split, writers, workers, sample)
+        with hash_reads(stats.keys()) as digests:
+            splits = _write_splits(spec, encoder, validation_split, writers, workers, sample)
+        sources = spec.add_digests(digests.blake3)
         _require_unchanged(spec)
         record = CorpusRecord(
             zoo=FORMAT_VERSION,

@@ -270,11 +270,18 @@ def subsample(texts: Texts, max_chars: int) -> Texts:
     """Return all texts if they are few, else evenly spaced pieces of them.
 
     The selection only depends on the texts. It is held in memory, since training reads it several
-    times; texts that are not subsampled are read again each time.
+    times. Texts that are subsampled are read twice: the selection depends on their total length.
     """
-    total = sum(len(text) for text in chain.from_iterable(texts()))
+    batches: list[Sequence[str]] = []
+    total = 0
+    for batch in texts():
+        total += sum(map(len, batch))
+        if total <= max_chars:
+            batches.append(batch)
+        else:
+            batches.clear()
     if total <= max_chars:
-        return texts
+        return lambda: batches
     sample: list[str] = []
     seen_chars = 0
     sampled_chars = 0

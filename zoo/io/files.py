@@ -15,6 +15,7 @@ from zoo.io.sizes import check_size
 from zoo.overrides import override
 
 _observers: list[tuple[frozenset[str], Callable[[int], None]]] = []  # of ``count_reads``
+_read_digests: list["ReadDigests"] = []  # of ``hash_reads``
 _FLAGS = os.O_RDONLY | BINARY | CLOEXEC | NONBLOCK | NOCTTY
 
 
@@ -29,9 +30,13 @@ def open_regular(path: Path) -> BufferedReader:
         try:
             _check_regular(path, os.fstat(descriptor))
             observed = next((o for o in reversed(_observers) if str(path) in o[0]), None)
-            if observed is not None:
-                return BufferedReader(_CountedFile(descriptor, observed[1]))
-            return os.fdopen(descriptor, "rb")
+            digests = next((d for d in reversed(_read_digests) if str(path) in d.paths), None)
+            if observed is None and digests is None:
+                return os.fdopen(descriptor, "rb")
+            on_read = _ignore if observed is None else observed[1]
+            if digests is None:
+                return BufferedReader(_CountedFile(descriptor, on_read))
+            return BufferedReader(_HashedFile(descriptor, on_read, digests, str(path)))
         except BaseException:
             os.close(descriptor)
             raise
@@ -57,6 +62,72 @@ class _CountedFile(FileIO):
         content = super().readall() or b""
         self._on_read(len(content))
         return content
+
+
+def _ignore(count: int) -> None:
+    """Take no notice of the number of bytes of a read."""
+
+
+class ReadDigests:
+    """Digests of files that are computed while the files are read.
+
+    Attributes:
+        paths: paths of the files.
+        blake3: path -> BLAKE3 of a file that was read from its first to its last byte, in order.
+    """
+
+    def __init__(self, paths: Collection[str]) -> None:
+        self.paths = frozenset(paths)
+        self.blake3: dict[str, str] = {}
+
+
+class _HashedFile(_CountedFile):
+    """File that is hashed as long as it is read in order."""
+
+    def __init__(
+        self, descriptor: int, on_read: Callable[[int], None], digests: ReadDigests, path: str
+    ) -> None:
+        from blake3 import blake3
+
+        super().__init__(descriptor, on_read)
+        self._digests = digests
+        self._path = path
+        self._hasher = blake3()
+        self._hashed_bytes = 0
+
+    @override
+    def readinto(self, buffer: Any, /) -> int:
+        position = self.tell()
+        count = super().readinto(buffer)
+        self._hash(position, memoryview(buffer)[:count], is_last=not count and len(buffer) > 0)
+        return count
+
+    @override
+    def readall(self) -> bytes:
+        position = self.tell()
+        content = super().readall()
+        self._hash(position, memoryview(content), is_last=True)
+        return content
+
+    def _hash(self, position: int, data: memoryview, *, is_last: bool) -> None:
+        """Hash what was read at a position, unless something before it was not read."""
+        if position != self._hashed_bytes:
+            return
+        self._hasher.update(data)
+        self._hashed_bytes += len(data)
+        if is_last:
+            self._digests.blake3[self._path] = self._hasher.hexdigest()
+
+
+@contextlib.contextmanager
+def hash_reads(paths: Collection[str]) -> Iterator[ReadDigests]:
+    """Compute the digests of files that are read as streams meanwhile."""
+    digests = ReadDigests(paths)
+    _read_digests.append(digests)
+    try:
+        yield digests
+    finally:
+        _read_digests.remove(digests)
 
 
 @contextlib.contextmanager

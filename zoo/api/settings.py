@@ -42,6 +42,7 @@ FINETUNE_SETTINGS = SHARED_SETTINGS | {
     "train": "data.train",
     "eval": "data.eval",
     "text": "data.text",
+    "weight": "data.weights.NAME",
     "pair": "data.pair",
     "label": "data.label",
     "skip_invalid": "data.skip_invalid",
@@ -73,7 +74,7 @@ DISTILL_SETTINGS = SHARED_SETTINGS | {
 # Setting of paths without names -> setting of a source.
 SOURCE_SETTINGS = {"data.paths": "paths", "data.eval_paths": "eval_paths"}
 # Option -> setting of the data of a distillation with a task.
-LABELLED_DATA = {"train": "data.train", "eval": "data.eval"}
+LABELLED_DATA = {"train": "data.train", "eval": "data.eval", "weight": "data.weights.NAME"}
 # Options that exclude each other.
 EXCLUSIVE = (("epochs", "max_steps"), ("batch_size", "global_batch_tokens"))
 CONFIG_FILES = (".yaml", ".yml")

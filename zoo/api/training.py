@@ -398,6 +398,7 @@ def finetune(
     task: str | None = None,
     train: AnyPaths = (),
     eval: AnyPaths = (),
+    weight: Mapping[str, float] | Sequence[str] = (),
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
@@ -441,6 +442,8 @@ def finetune(
         task: what to learn, such as ``text-classification``; ``zoo finetune --help`` lists tasks.
         train: training data, ``FILE`` or ``NAME=FILE``.
         eval: evaluation data; by default a tenth of the training data.
+        weight: name in ``train`` -> its share of the rows, or texts ``NAME=SHARE``; all add up
+            to 1.
         text: column of the text.
         pair: column of the second text.
         label: column of the label.
@@ -517,6 +520,7 @@ def finetune(
         "task": task,
         "train": tuple(as_paths(train)),
         "eval": tuple(as_paths(eval)),
+        "weight": weight or (),
         "text": text,
         "pair": pair,
         "label": label,

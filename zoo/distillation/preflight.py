@@ -229,7 +229,9 @@ def label_frequencies(base: RunSetup) -> "NDArray[np.float64] | None":
     # Counts start at one, so that no frequency is 0. ``None`` if the labels are not classes.
     labels: Any
     if isinstance(base, PretrainSetup):
-        shards = base.corpus.split("train").shards
+        shards = []
+        for corpus in base.sources.values() or [base.corpus]:
+            shards += corpus.split("train").shards
         labels = np.concatenate([shard[: TOKENS_READ // len(shards)] for shard in shards])
         size = cast(Any, base.model_config).vocab_size
     elif isinstance(base, FineTuneSetup) and base.objective.problem == ONE_CLASS:

@@ -4,14 +4,13 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 from blake3 import blake3
 from torch import Tensor, nn
 
 from zoo.conversion.cache import resolve_checkpoint
-from zoo.data.corpus import TRAIN
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.distillation.initial_weights import copy_teacher_weights, teacher_weights
 from zoo.distillation.make_objective import make_objective
@@ -76,6 +75,18 @@ class DistillSetup(RunSetup):
     @override
     def passes(self, steps: int) -> float | None:
         return self.base.passes(steps)
+
+    @override
+    def source_shares(self) -> dict[str, float]:
+        return self.base.source_shares()
+
+    @override
+    def warnings(self) -> list[str]:
+        return self.base.warnings()
+
+    @override
+    def continued(self, record: RunManifest, step: int, rows: int) -> Self:
+        return replace(self, base=self.base.continued(record, step, rows))
 
     @override
     def plan(self) -> dict[str, str]:
@@ -244,8 +255,7 @@ def distill_setup(
                 "leave it out: the corpus is built at the first run",
             )
         base = pretrain_setup(config, **options)
-        tokens = base.corpus.record.splits[TRAIN].tokens
-        base = replace(base, config=config.resolved(tokens))
+        base = replace(base, config=config.resolved(base.train_tokens))
     name = config.distillation.generator
     generator = None if name is None else resolve_checkpoint(name, offline=offline)
     objective = make_objective(base, config.distillation, checkpoints, generator)

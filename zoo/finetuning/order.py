@@ -1,8 +1,11 @@
 """Random order of the rows of labelled data."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.data.mixture import MixtureOrder
 from zoo.data.order import RowOrder
 from zoo.data.rng import generator
 from zoo.overrides import override
@@ -34,6 +37,28 @@ class EpochShuffle(RowOrder):
     def epoch(self, epoch: int) -> Rows:
         """Return the rows of an epoch in its order, (num_rows,)."""
         return generator(self.seed, "order", epoch).permutation(self.rows(epoch))
+
+
+class WeightedMixture(EpochShuffle):
+    """Rows of several sources with exact shares; see ``zoo.data.mixture``.
+
+    An epoch has as many rows as all sources together.
+
+    Args:
+        sources: source -> indices of its rows, (n,).
+        counts: source -> number of its rows in a cycle.
+        seed: seed of the run.
+    """
+
+    def __init__(self, sources: Mapping[str, Rows], counts: Mapping[str, int], seed: int) -> None:
+        sizes = {name: len(rows) for name, rows in sources.items()}
+        super().__init__(sum(sizes.values()), seed)
+        self._rows = np.concatenate(list(sources.values()))
+        self._mixture = MixtureOrder("keyed", sizes, [(0, counts)], seed)
+
+    @override
+    def __getitem__(self, number: int) -> int:
+        return int(self._rows[self._mixture[number]])
 
 
 class ProportionalMixture(EpochShuffle):

@@ -20,8 +20,10 @@ from zoo.data.readers.review import DataReview, count_labels
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
 from zoo.finetuning.callbacks import EarlyStopping, LoadBestModel, RecordMistakes
+from zoo.finetuning.mixture import TableMixture, source_paths, table_mixture, train_order
 from zoo.finetuning.model import ModelSetup, Resumed, pretrained_init
 from zoo.finetuning.objective import FineTuning
+from zoo.finetuning.order import EpochShuffle
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import FineTuningTask, TaskData, TaskSplit
 from zoo.finetuning.weights import freeze_lowest, load_backbone, new_modules
@@ -39,6 +41,7 @@ from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.jsonl import read_jsonl
 from zoo.training.logging.selection import select_loggers
+from zoo.training.mixed_dataset import RowSources
 from zoo.training.state.load_weights import loaded_parameters
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import RunManifest
@@ -68,6 +71,9 @@ class FineTuneSetup(RunSetup):
     run_tokenizer: ExistingTokenizer | None
     packs_rows: bool  # Pack the rows of a batch in training on a CPU; see ``Encoder``.
     announce: bool  # Log what the user should know about weights.
+    # Sources of the rows that are trained and evaluated on, and their rows in a cycle; ``None``
+    # without weights.
+    mixture: "TableMixture | None" = None
     # Locations of samples that were skipped after they were read.
     dropped: frozenset[str] = frozenset()
 
@@ -98,24 +104,35 @@ class FineTuneSetup(RunSetup):
             self.train_rows,
             self.config.batch_size,
             dist,
-            order=self.objective.train_order(self.train_rows),
+            order=self.train_order(),
             lengths=lengths,
             split_micro_batches=is_split,
+            sources=None if self.mixture is None else self.mixture.train,
         )
+
+    def train_order(self) -> EpochShuffle:
+        """Return the order of the training rows."""
+        return train_order(self.objective, self.train_rows, self.mixture)
 
     @override
     def eval_batches(self, dist: DistContext) -> Sequence[Batch]:
         """Batches are made when they are read, from rows sorted by length."""
         rows = self.eval_rows
         order = rows.lengths.argsort(kind="stable").tolist()
+        sources = None
         is_shared = len(rows) % dist.world_size == 0
+        if self.mixture is not None:
+            # Each process has batches of all sources.
+            is_shared = dist.world_size == 1
+            sources = self.mixture.evaluation
+            order.sort(key=sources.source_number)
         if is_shared and self.objective.compares_samples:
             rows_per_process = len(rows) // dist.world_size
             is_shared = rows_per_process % self.objective.micro_batch_size == 0
         if not is_shared:
             # Each process evaluates all rows.
             dist = DistContext(0, 1, dist.device)
-        loader = self._loader(rows, len(rows), dist, order=order)
+        loader = self._loader(rows, len(rows), dist, order=order, sources=sources)
         return loader.lazy_batches(0)
 
     def _loader(
@@ -127,6 +144,7 @@ class FineTuneSetup(RunSetup):
         order: Any,
         lengths: NDArray[np.int64] | None = None,
         split_micro_batches: bool = False,
+        sources: RowSources | None = None,
     ) -> BatchLoader:
         has_fixed_size = self.config.micro_batch_size is not None or self.objective.compares_samples
         size = self.objective.micro_batch_size
@@ -145,6 +163,7 @@ class FineTuneSetup(RunSetup):
             collate_wrapper=self.collate_wrapper,
             device=dist.device,
             split_micro_batches=split_micro_batches,
+            sources=sources,
         )
 
     @override
@@ -189,7 +208,7 @@ class FineTuneSetup(RunSetup):
 
     @override
     def passes(self, steps: int) -> float:
-        rows = self.objective.train_order(self.train_rows).num_rows
+        rows = self.train_order().num_rows
         return steps * self.config.batch_size / rows
 
     @override
@@ -302,8 +321,9 @@ def finetune_setup(
         _review(task.data, train_split.samples, config.data),
         _review(task.data, eval_split.samples, config.data),
     )
+    mixture = table_mixture(task.data, config.data, splits)
     config = model.settings.resolved(
-        objective.train_order(train_split.rows).num_rows,
+        train_order(objective, train_split.rows, mixture).num_rows,
         metric_for_best_model=objective.metric_for_best_model,
         greater_is_better=objective.greater_is_better,
     )
@@ -329,6 +349,7 @@ def finetune_setup(
         eval_rows=eval_split.rows,
         eval_samples=eval_split.samples,
         data=_data_record(config, objective, splits, reviews, problems),
+        mixture=mixture,
         dropped=problems.dropped,
         run_tokenizer=model.tokenizer,
         packs_rows=packs_rows,
@@ -413,10 +434,11 @@ def read_splits(
     table = config.data
     check = partial(reader.check, table=table)
     evaluation = list[Any]()
-    train_samples = reader.read(table.train, table, problems.train)
+    train_samples = reader.read(source_paths(reader, table, table.train), table, problems.train)
     train = list(problems.train.checked(train_samples, check))
     if table.eval:
-        eval_samples = reader.read_evaluation(table.eval, table, problems.evaluation)
+        eval_paths = source_paths(reader, table, table.eval)
+        eval_samples = reader.read_evaluation(eval_paths, table, problems.evaluation)
         evaluation = list(problems.evaluation.checked(eval_samples, check))
     require_samples(train, evaluation if table.eval else train)
     if table.eval:
@@ -536,14 +558,16 @@ def _data_record(
     train_rows, eval_rows = (split.rows for split in splits)
     train_review, eval_review = reviews
     record: dict[str, Any] = {
-        "train": _digests(reader.data_paths(table.train)),
-        "eval": _digests(reader.data_paths(table.eval)),
+        "train": _digests(reader.data_paths(source_paths(reader, table, table.train))),
+        "eval": _digests(reader.data_paths(source_paths(reader, table, table.eval))),
     }
     if table.unlabelled:
         record["unlabelled"] = _digests(table.unlabelled)
     record["columns"] = {"text": table.text, "pair": table.pair, "label": table.label_column}
     record["labels"] = list(objective.labels)
     record["rows"] = {"train": len(train_rows), "eval": len(eval_rows)}
+    if table.weights:
+        record["weights"] = dict(table.weights)
     record["truncated"] = train_rows.truncated + eval_rows.truncated
     if train_review.labels or eval_review.labels:
         record["label_counts"] = {

@@ -155,9 +155,11 @@ class TaskData(ABC, Generic[SampleT]):
 
     Attributes:
         split_hint: what to do, apart from giving ``--eval``, if the data cannot be split.
+        reads_names: whether ``read`` takes ``NAME=FILE``, and reads the name.
     """
 
     split_hint: ClassVar[str] = ""
+    reads_names: ClassVar[bool] = False
 
     def find_dataset_files(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Replace directories of known data sets by their files.

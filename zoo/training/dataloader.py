@@ -21,7 +21,7 @@ from zoo.objectives.base import (
 )
 from zoo.training.devices import DeviceTransfer, PendingBatches
 from zoo.training.distributed.context import DistContext
-from zoo.training.mixed_dataset import MixedDataset
+from zoo.training.mixed_dataset import MixedDataset, RowSources, with_sources
 
 Collate: TypeAlias = Callable[[Sequence[Example]], Batch]
 CollateWrapper: TypeAlias = Callable[[Collate, Sequence[Example]], Batch]
@@ -51,6 +51,7 @@ class BatchLoader:
         lengths: NDArray[np.int64] | None = None,
         # all ranks share each micro-batch, instead of the step's rows
         split_micro_batches: bool = False,
+        sources: RowSources | None = None,  # of the rows; by default the dataset's, if it has some
     ) -> None:
         self.collate = collate or objective.collate
         self._collate_sample = objective.collate
@@ -76,6 +77,9 @@ class BatchLoader:
             assert isinstance(dataset, ExampleDataset), "a stream has an order of its own"
             order = EpochOrder(DEFAULT_ORDER, len(dataset), seed)
         self._order: RowOrder = order
+        if sources is None and isinstance(dataset, MixedDataset):
+            sources = dataset
+        self._sources = sources
         self._lengths = lengths
         self._from_step = first_step
         self._rows_before = 0
@@ -116,14 +120,34 @@ class BatchLoader:
         """Make a batch of some rows of a step."""
         examples = list(self._rows(step, micro))
         batch = self.collate(examples)
-        if isinstance(self.dataset, MixedDataset):
-            indices = [self.index(step, place) for place in micro]
-            return self.dataset.with_sources(batch, examples, indices)
-        return batch
+        if self._sources is None:
+            return batch
+        indices = [self.index(step, place) for place in micro]
+        return with_sources(batch, examples, indices, self._sources)
 
     def lazy_batches(self, step: int) -> "LazyBatches":
-        """Return this process's micro-batches of a step, each made when it is read."""
-        return LazyBatches(self, step, self._sorted(step))
+        """Return this process's micro-batches of a step, each made when it is read.
+
+        The rows of each have one source, if they have sources.
+        """
+        return LazyBatches(self, step, self._split_by_source(step, self._sorted(step)))
+
+    def _split_by_source(
+        self, step: int, micro_batches: Sequence[Sequence[int]]
+    ) -> Sequence[Sequence[int]]:
+        """Return micro-batches that are split where the source of their rows changes."""
+        sources = self._sources
+        if sources is None:
+            return micro_batches
+
+        def source_of(place: int) -> int:
+            return sources.source_number(self.index(step, place))
+
+        parts = []
+        for micro in micro_batches:
+            for _, places in itertools.groupby(micro, source_of):
+                parts.append(list(places))
+        return parts
 
     def sample_batch(self, step: int) -> Batch:
         """Make a batch of the first row of a step."""

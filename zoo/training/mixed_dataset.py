@@ -2,16 +2,49 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from zoo.objectives.base import SOURCE_IDS, Batch, Example, ExampleDataset, SourceCounts
 from zoo.overrides import override
 
 
-class MixedDataset(ExampleDataset):
+class RowSources(Protocol):
+    """The source of each row of a dataset."""
+
+    def source_names(self) -> Sequence[str]:
+        """Return the names of the sources."""
+
+    def source_number(self, index: int) -> int:
+        """Return the number of the source of a row."""
+
+
+@dataclass(frozen=True)
+class TableSources(RowSources):
+    """The sources of the rows of tables.
+
+    Attributes:
+        names: names of the sources.
+        numbers: number of the source of each row, (rows,).
+    """
+
+    names: Sequence[str]
+    numbers: NDArray[np.int64]
+
+    @override
+    def source_names(self) -> Sequence[str]:
+        return self.names
+
+    @override
+    def source_number(self, index: int) -> int:
+        return int(self.numbers[index])
+
+
+class MixedDataset(ExampleDataset, RowSources):
     """The rows of several sources, one source after another.
 
     Args:
@@ -32,8 +65,12 @@ class MixedDataset(ExampleDataset):
     def __len__(self) -> int:
         return self._starts[-1]
 
+    @override
+    def source_names(self) -> Sequence[str]:
+        return list(self.datasets)
+
+    @override
     def source_number(self, index: int) -> int:
-        """Return the number of the source of a row."""
         return bisect_right(self._starts, index) - 1
 
     @override
@@ -41,19 +78,27 @@ class MixedDataset(ExampleDataset):
         number = self.source_number(index)
         return self._datasets[number].example(index - self._starts[number], rng)
 
-    def with_sources(
-        self, batch: Batch, examples: Sequence[Example], indices: Sequence[int]
-    ) -> Batch:
-        """Return a batch of examples with the sources of its rows; ``indices`` are the rows'."""
-        numbers = [self.source_number(index) for index in indices]
-        rows = dict.fromkeys(self.datasets, 0)
-        counts = {name: dict.fromkeys(batch.counts, 0.0) for name in self.datasets}
-        names = list(self.datasets)
-        for number, example in zip(numbers, examples, strict=True):
-            name = names[number]
-            rows[name] += 1
-            for term, count in example.counts.items():
-                counts[name][term] = counts[name].get(term, 0.0) + count
-        sources = {name: SourceCounts(rows[name], counts[name]) for name in names}
-        tensors = {**batch.tensors, SOURCE_IDS: torch.tensor(numbers)}
-        return replace(batch, tensors=tensors, sources=sources)
+
+def with_sources(
+    batch: Batch, examples: Sequence[Example], indices: Sequence[int], sources: RowSources
+) -> Batch:
+    """Return a batch with the sources of its rows.
+
+    Args:
+        batch: the batch.
+        examples: its rows.
+        indices: their indices into the dataset.
+        sources: the sources of the dataset.
+    """
+    names = sources.source_names()
+    numbers = [sources.source_number(index) for index in indices]
+    rows = dict.fromkeys(names, 0)
+    counts = {name: dict.fromkeys(batch.counts, 0.0) for name in names}
+    for number, example in zip(numbers, examples, strict=True):
+        name = names[number]
+        rows[name] += 1
+        for term, count in example.counts.items():
+            counts[name][term] = counts[name].get(term, 0.0) + count
+    parts = {name: SourceCounts(rows[name], counts[name]) for name in names}
+    tensors = {**batch.tensors, SOURCE_IDS: torch.tensor(numbers)}
+    return replace(batch, tensors=tensors, sources=parts)

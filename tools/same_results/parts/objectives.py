@@ -90,6 +90,11 @@ def other_runs(context: Context) -> Results:
     run = context.work / "objectives" / key
     words = ("pretrain", "--continue-from", context.pretrained("gpt"), "--max-steps", 6, *CPU)
     yield key, context.trained(run, *words)
+    first = ("--train", f"first={context.files['texts']}", "--weight", "first=0.75")
+    second = ("--train", f"second={context.files['sentences']}", "--weight", "second=0.25")
+    run = context.work / "objectives" / "mixture"
+    options = (*small_settings("gpt", without="seq_len_warmup"), *EVERY_STEP, *SHORT)
+    yield "mixture", context.trained(run, "pretrain", "gpt", *options, *first, *second)
 
 
 def pretrained(

@@ -17,6 +17,7 @@ from zoo.cli.training.options import (
     skip_invalid_option,
     text_option,
     training_options,
+    weight_option,
 )
 from zoo.cli.training.runs import print_training, reporting_once, runs_options
 
@@ -59,6 +60,7 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 @shared_option("task", "What to learn; see below. With --help, shows its options.")
 @data_option("train", "Training data.", metavar="[NAME=]FILE")
 @data_option("eval_data", "Evaluation data.", metavar="[NAME=]FILE")
+@weight_option
 @text_option
 @pair_option
 @label_option

@@ -147,6 +147,8 @@ def end_token(context: TaskContext) -> int | None:
 class TextToTextData(TaskData[TextToText]):
     """Sources and targets, of one data set or several."""
 
+    reads_names: ClassVar[bool] = True
+
     @override
     def find_dataset_files(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Replace directories of GLUE by tables; evaluate on its tables if all data are GLUE."""

@@ -46,6 +46,8 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683, section 3.5.2); ``None``
     # for all.
     mixing_limit: int | None = None
+    # Source -> its share of the rows of a run, if ``train`` has ``NAME=FILE``; they add up to 1.
+    weights: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
     # Leave out and count the rows that cannot be used, instead of refusing them.
     skip_invalid: bool = False
 
@@ -61,6 +63,8 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("label_separator is empty")
         if self.mixing_limit is not None and self.mixing_limit < 1:
             raise ValueError(f"mixing_limit is {self.mixing_limit}, not positive")
+        if self.weights and self.mixing_limit is not None:
+            raise ValueError("mixing_limit and weights both decide the shares: leave one out")
 
     @property
     def label_column(self) -> str:

@@ -1,0 +1,61 @@
+"""Distillation on several sources: shares, losses of each, a resume, a source that is added."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.distillation.making import assert_resumes_exactly, distill, pretrained, settings
+from tests.training.runs import BOOKS, records
+from zoo.data.cache import SAMPLE
+from zoo.distillation.runs import DistillRun
+from zoo.training.distributed.context import DistContext
+from zoo.training.state.run_manifest import read_manifest
+
+pytestmark = pytest.mark.usefixtures("shared_corpora")
+ALICE = BOOKS / "alice.txt"
+GLASS = BOOKS / "looking_glass.txt"
+SOURCES = {
+    "alice": {"paths": [str(ALICE)], "eval_paths": [str(GLASS)], "weight": 0.5},
+    "glass": {"paths": [str(GLASS)], "eval_paths": [str(ALICE)], "weight": 0.5},
+}
+
+
+def tree(**changes: Any) -> dict[str, Any]:
+    """Return the settings of a run on both sources, with losses of the student and the teacher."""
+    recipe = {"objective_weight": 1.0, "terms": {"kl": {"kind": "kl"}}}
+    values = settings(pretrained("gpt"), "gpt", distillation=recipe, **changes)
+    values["data"] = {"sources": SOURCES}
+    return values
+
+
+def test_both_models_read_the_mixture(tmp_path: Path) -> None:
+    """The student's own loss is logged by source, and the validation loss with the teacher's."""
+    run = assert_resumes_exactly(tmp_path, tree(max_steps=6), 3)
+    for record in records(run):
+        parts = record["sources"]
+        assert {name: part["share"] for name, part in parts.items()} == {"alice": 0.5, "glass": 0.5}
+        assert {name: list(part["losses"]) for name, part in parts.items()} == {
+            "alice": ["causal-lm"],
+            "glass": ["causal-lm"],
+        }
+    for record in records(run, "validation"):
+        losses = [record["sources"][name]["loss"] for name in SOURCES]
+        assert record["loss"] == pytest.approx(sum(losses) / 2, rel=1e-12)
+        assert record["sources"]["alice"]["losses"].keys() >= {"causal-lm", "kl"}
+
+
+def test_a_source_is_added_where_a_student_continues(tmp_path: Path) -> None:
+    parent = distill(tmp_path / "parent", tree(max_steps=4))
+    weights: dict[str, Any] = {name: {"weight": 0.25} for name in SOURCES}
+    weights["oz"] = {"paths": [str(SAMPLE / "ozma_of_oz.txt")], "weight": 0.5}
+    child = tmp_path / "child"
+    given = {"data": {"sources": weights}, "max_steps": 6}
+    DistillRun({}, DistContext.initialize("cpu"), child, given).continue_from(parent)
+    stages = read_manifest(child).mixture
+    assert stages is not None
+    assert [(stage.step, stage.rows, stage.counts) for stage in stages] == [
+        (0, 0, {"alice": 1, "glass": 1}),
+        (4, 16, {"alice": 1, "glass": 1, "oz": 2}),
+    ]
+    assert [record["sources"]["oz"]["share"] for record in records(child)[4:]] == [0.5, 0.5]

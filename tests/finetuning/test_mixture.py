@@ -1,0 +1,110 @@
+"""Fine-tuning on several tables with weights: shares, losses of each, a resume, and bad input."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from tests.finetuning.making import finetune, labelled, settings
+from tests.training.runs import assert_resumes_from, records
+from zoo.cli.training.finetune import command
+from zoo.errors import UsageError
+from zoo.finetuning.runs import FineTuneRun
+from zoo.finetuning.setup import FineTuneSetup, finetune_setup
+from zoo.training.config.finetune import FineTuneConfig
+from zoo.training.config.overrides import deep_merge
+from zoo.training.distributed.context import DistContext
+
+HERE = DistContext(0, 1, torch.device("cpu"))
+WEIGHTS = {"first": 0.25, "second": 0.75}
+
+
+def tree(folder: Path, **changes: Any) -> dict[str, Any]:
+    """Return the settings of a run on tables of 60 and of 15 rows, and of 20 to evaluate."""
+    data = {
+        "train": [
+            f"first={labelled(folder / 'a.jsonl', 60)}",
+            f"second={labelled(folder / 'b.jsonl', 15, seed=1)}",
+        ],
+        "eval": [
+            f"first={labelled(folder / 'c.jsonl', 12, seed=2)}",
+            f"second={labelled(folder / 'd.jsonl', 8, seed=3)}",
+        ],
+        "weights": WEIGHTS,
+    }
+    values = settings("bert", folder / "a.jsonl", micro_batch_size=None, save_steps=4)
+    values["data"] = data
+    return deep_merge(values, changes)
+
+
+def make_setup(values: dict[str, Any]) -> FineTuneSetup:
+    config = FineTuneRun.build_config(values, {})
+    assert isinstance(config, FineTuneConfig)
+    return finetune_setup(config)
+
+
+def test_rows_have_exact_shares(tmp_path: Path) -> None:
+    """Of a step of eight rows, two are of the first table; each is read through, then again."""
+    setup = make_setup(tree(tmp_path))
+    loader = setup.train_dataloader(HERE)
+    rows: dict[str, list[int]] = {"first": [], "second": []}
+    for step in range(30):
+        batches = loader.make_batches(step)
+        counts = {name: sum(batch.sources[name].rows for batch in batches) for name in WEIGHTS}
+        assert counts == {"first": 2, "second": 6}
+        for place in range(8):
+            index = loader.index(step, place)
+            rows["first" if index < 60 else "second"].append(index)
+    loader.close()
+    assert sorted(rows["first"]) == list(range(60))
+    for epoch in range(12):
+        assert sorted(rows["second"][15 * epoch : 15 * (epoch + 1)]) == list(range(60, 75))
+    assert rows["second"][:15] != rows["second"][15:30]
+
+
+def test_losses_of_each_table(tmp_path: Path) -> None:
+    """The loss of the evaluation is the mean over all rows, and a resumed run ends alike."""
+    run = finetune(tmp_path / "run", tree(tmp_path))
+    for record in records(run):
+        assert {name: part["share"] for name, part in record["sources"].items()} == WEIGHTS
+    for record in records(run, "validation"):
+        first, second = (record["sources"][name] for name in WEIGHTS)
+        assert record["loss"] == pytest.approx((12 * first["loss"] + 8 * second["loss"]) / 20)
+    assert_resumes_from(run, tmp_path, 8, kind=FineTuneRun)
+
+
+BAD_INPUT = {
+    "sum": ({"first": 0.5, "second": 0.4}, "add up to 0.9, and not to 1"),
+    "unknown": ({"first": 0.5, "third": 0.5}, "there is no source third"),
+    "missing": ({"first": 1.0}, "second has no weight"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUT)
+def test_bad_weights_are_one_line(name: str, tmp_path: Path) -> None:
+    weights, message = BAD_INPUT[name]
+    values = tree(tmp_path)
+    values["data"]["weights"] = weights
+    with pytest.raises(UsageError, match=message):
+        make_setup(values)
+
+
+def test_options_of_the_command_line(tmp_path: Path) -> None:
+    words = [
+        "bert",
+        "--task",
+        "text-classification",
+        "--weight",
+        "a=1",
+        "-o",
+        str(tmp_path / "run"),
+    ]
+    table = labelled(tmp_path / "t.jsonl")
+    done = CliRunner().invoke(command, [*words, "--train", str(table)])
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.what == f"{table} has no name, and there are weights"
+    done = CliRunner().invoke(command, [*words, "--train", f"a={table}", "--max-steps", "1"])
+    assert done.exception is None, done.output
+    assert records(tmp_path / "run")[0]["sources"] == {"a": {"share": 1.0}}

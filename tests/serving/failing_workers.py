@@ -22,7 +22,7 @@ from starlette.routing import Route
 from zoo.errors import SourceError, ZooError
 from zoo.serving import server
 from zoo.serving.logs import log_as_json
-from zoo.serving.protocol import TRANSPORT
+from zoo.serving.protocol import CONNECTION
 
 
 def create(file: Path) -> Starlette:
@@ -45,7 +45,7 @@ async def answer(request: Request) -> PlainTextResponse:
 
 async def answer_nodelay(request: Request) -> PlainTextResponse:
     """Answer with the option of the connection that turns Nagle's algorithm off."""
-    accepted = request.scope[TRANSPORT].get_extra_info("socket")
+    accepted = request.scope[CONNECTION].transport.get_extra_info("socket")
     option = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     return PlainTextResponse(str(option))
 

@@ -64,6 +64,26 @@ def test_other_methods_are_told_which_there_are(
     assert "access-control-allow" not in head.lower()  # no page of another host
 
 
+def test_headers_and_body_are_one_packet(server: Server) -> None:
+    with server.connect() as connection:
+        for _ in range(3):
+            connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
+            head, _, body = connection.recv(1 << 20).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ") and len(json.loads(body)[0]) == 384
+
+
+def test_events_of_a_stream_are_sent_one_by_one(server: Server) -> None:
+    head = HEAD.replace(b"/embed", b"/v1/completions")
+    body = STREAM.replace(b'"max_tokens": 4', b'"max_tokens": 40')
+    parts: list[bytes] = []
+    with server.connect() as connection:
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        while b"data: [DONE]" not in b"".join(parts):
+            parts.append(connection.recv(1 << 20))
+    # Packets that are read late are read together.
+    assert b"".join(parts).count(b"data: ") > 4 and len(parts) >= 3
+
+
 def test_a_body_is_sent_after_100_continue(server: Server) -> None:
     head = HEAD + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n"
     with server.connect() as connection:

@@ -309,7 +309,7 @@ class Embed(BatchTask):
         )
         return record.encode()
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of dimensions of an embedding."""
         size = embedding_size(self.checkpoint)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.errors import UsageError
+from zoo.inference.processing.batching import CALL_COST
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +56,7 @@ class Session(ABC):
             ``None`` for the dtype's.
         min_tokens: smallest number of tokens that the backend runs, special ones included.
         padding_cost: cost of a token of padding in ``run_attended``, relative to another token.
+        call_cost: constant cost of a call of ``run``, in tokens.
     """
 
     backend: str
@@ -67,6 +69,7 @@ class Session(ABC):
     tolerance: float | None = None
     min_tokens: int = 1
     padding_cost: float = 1.0
+    call_cost: int = CALL_COST
 
     @abstractmethod
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":

@@ -464,6 +464,7 @@ class BatchTask(Task):
         return plan_batches(
             costs,
             self.max_batch_tokens,
+            self.session.call_cost,
             batch_size=self.batch_size,
             padding_cost=self.session.padding_cost if self.ignores_padding else 1.0,
         )

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,7 +35,7 @@ from zoo.serving.http import (
 from zoo.serving.metrics import CONTENT_TYPE_LATEST, Metrics
 from zoo.serving.models import ModelSettings, ModelTable
 from zoo.serving.openapi import describe, page
-from zoo.serving.protocol import TRANSPORT
+from zoo.serving.protocol import CONNECTION, LimitedProtocol
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -151,6 +151,7 @@ class _Handler:
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         request = Request(scope, receive)
         service: Service = request.app.state.service
+        connection: LimitedProtocol = scope[CONNECTION]
         started = time.monotonic()
         status = CLIENT_CLOSED
         exchange: Exchange | None = None
@@ -166,11 +167,11 @@ class _Handler:
                 response = await self._response(request, exchange)
                 if response is not None:
                     status = response.status_code
-                    limited_send = _limited(send, scope[TRANSPORT], service.limits.send_seconds)
+                    limited_send = _limited(send, connection, service.limits.send_seconds)
                     await response(scope, receive, limited_send)
         except TimeoutError:  # The client does not read.
             status = CLIENT_CLOSED
-            scope[TRANSPORT].abort()
+            connection.transport.abort()
         finally:
             _set_gauges(service)
             self._record(service, exchange, status, time.monotonic() - started)
@@ -180,7 +181,9 @@ class _Handler:
         try:
             self.gate.check(request)
             body = await self._body(request, exchange)
-            answer = await _unless_disconnected(request, self.endpoint.answer(exchange, body))
+            answer = await _unless_disconnected(
+                request.scope[CONNECTION], self.endpoint.answer(exchange, body)
+            )
         except (_Disconnected, ClientDisconnect):
             return None
         except Exception as error:
@@ -209,7 +212,7 @@ class _Handler:
             return bytes(content)
 
         try:
-            content = await _unless_disconnected(request, join())
+            content = await _unless_disconnected(request.scope[CONNECTION], join())
         except _Disconnected:
             return None
         return Response(content, media_type="text/event-stream")
@@ -230,8 +233,7 @@ class _Handler:
         self, service: Service, exchange: Exchange | None, status: int, seconds: float
     ) -> None:
         path = self.endpoint.path
-        service.metrics.requests.labels(path, str(status)).inc()
-        service.metrics.seconds.labels(path).observe(seconds)
+        service.metrics.count_request(path, status, seconds)
         fields: dict[str, Any] = {"path": path, "status": status, "seconds": round(seconds, 6)}
         if exchange is not None:
             fields["model"] = exchange.model_name
@@ -244,31 +246,38 @@ class _Disconnected(Exception):
     """The client has closed the connection."""
 
 
-async def _unless_disconnected(request: Request, answer: Awaitable[Any]) -> Any:
+async def _unless_disconnected(
+    connection: LimitedProtocol, answer: Coroutine[Any, Any, Any]
+) -> Any:
     """Return an answer; if the client leaves before, cancel its work.
 
     Raises:
         _Disconnected: the client has left.
     """
-    answering = asyncio.ensure_future(answer)
-    leaving = asyncio.ensure_future(_disconnect(request))
-    try:
-        await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if answering.done():
-            return answering.result()
+    if connection.transport.is_closing():
+        answer.close()
         raise _Disconnected
+    task = asyncio.current_task()
+    assert task is not None, "a request is answered in a task"
+    has_left = False
+
+    def leave() -> None:
+        nonlocal has_left
+        has_left = True
+        task.cancel()
+
+    # A connection that is not read, since its last body was large, does not show its end.
+    connection.flow.resume_reading()
+    connection.on_lost = leave
+    try:
+        return await answer
+    except asyncio.CancelledError:
+        # The server cancels tasks, too.
+        if has_left and task.uncancel() == 0:
+            raise _Disconnected from None
+        raise
     finally:
-        for future in (answering, leaving):
-            if not future.done():
-                future.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await future
-
-
-async def _disconnect(request: Request) -> None:
-    """Wait until the client closes the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        connection.on_lost = None
 
 
 async def _with_errors(events: AsyncIterator[bytes], interface: Interface) -> AsyncIterator[bytes]:
@@ -287,13 +296,13 @@ def _without_paths(message: str, service: Service) -> str:
     return message
 
 
-def _limited(send: "Send", transport: asyncio.Transport, seconds: float) -> "Send":
+def _limited(send: "Send", connection: LimitedProtocol, seconds: float) -> "Send":
     """Return ``send`` with a time in which each part of an answer has to be read."""
 
     async def limited(message: Any) -> None:
         body = message.get("body", b"")
         if len(body) <= PART_BYTES:
-            if transport.get_write_buffer_size() == 0:  # Sending does not wait.
+            if not connection.flow.write_paused:  # Sending does not wait.
                 await send(message)
                 return
             async with asyncio.timeout(seconds):

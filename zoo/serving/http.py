@@ -20,6 +20,7 @@ from zoo.serving.errors import (
     Unauthorized,
     UnsupportedMediaType,
 )
+from zoo.serving.protocol import BODY_ARRIVED
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -102,7 +103,7 @@ async def read_body(
         )
     body = bytearray()
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(None if BODY_ARRIVED in request.scope else seconds):
             async for part in request.stream():
                 reservation.add(len(part))
                 body += part

@@ -37,6 +37,10 @@ class JsonFormatter(logging.Formatter):
 
 def log_as_json(level: str) -> None:
     """Write the records of the server and its libraries to standard error, as JSON lines."""
+    # Records do not have these, and finding them out takes time.
+    logging.logThreads = False
+    logging.logProcesses = False
+    logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     for name in LOGGERS:

@@ -1,5 +1,6 @@
 """Metrics in Prometheus' format, of all processes of a server together."""
 
+import functools
 from typing import TYPE_CHECKING
 
 from prometheus_client import (
@@ -55,12 +56,22 @@ class Metrics:
         )
         self._registry = registry
         self._folder = folder
+        # Counters by labels: finding them takes longer than counting.
+        self._of_requests = functools.cache(self.requests.labels)
+        self._of_seconds = functools.cache(self.seconds.labels)
+        self._of_texts = functools.cache(self.texts.labels)
+        self._of_tokens = functools.cache(self.tokens.labels)
+
+    def count_request(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that was answered, by the path of its endpoint and its status."""
+        self._of_requests(path, str(status)).inc()
+        self._of_seconds(path).observe(seconds)
 
     def count_texts(self, model: str, results: "list[RowResult]") -> int:
         """Count the texts and tokens of an answer; return the tokens."""
         tokens = sum(len(result.item.encoded.ids) for result in results)
-        self.texts.labels(model).inc(len(results))
-        self.tokens.labels(model).inc(tokens)
+        self._of_texts(model).inc(len(results))
+        self._of_tokens(model).inc(tokens)
         return tokens
 
     def write(self) -> bytes:

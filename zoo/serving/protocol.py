@@ -1,6 +1,7 @@
 """HTTP connections of uvicorn, with limits on headers: their size and the time that they take."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -13,7 +14,54 @@ HEADERS_TOO_LARGE = b"431 Request Header Fields Too Large"
 FREE_DESCRIPTORS = 64  # that connections leave to files
 MAX_CONNECTIONS = 8192  # Each may hold 64 KiB that its client does not read.
 UNREAD_SECONDS = 60.0  # A client has to read the end of an answer in this time.
-TRANSPORT = "zoo.transport"  # Key of the scope for the transport of the connection.
+PACKET_BYTES = 1 << 16  # What is written in a turn of the event loop is sent together up to this.
+# Keys of the scope of a request.
+CONNECTION = "zoo.connection"  # The connection, a ``LimitedProtocol``.
+BODY_ARRIVED = "zoo.body_arrived"  # Set when the whole body has arrived.
+
+
+class JoiningTransport:
+    """A transport that sends what is written in a turn of the event loop as one packet.
+
+    uvicorn writes the headers of an answer and its body one after another; sent by themselves,
+    each would take a system call here and wake the client up.
+
+    Args:
+        transport: the transport of the connection.
+        loop: its event loop.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._unsent = bytearray()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, together with others that are written in this turn of the event loop."""
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent += data
+        if len(self._unsent) > PACKET_BYTES:
+            self._flush()
+
+    def get_write_buffer_size(self) -> int:
+        """Return the number of bytes that were not sent."""
+        return len(self._unsent) + self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        """Close the connection after everything was sent."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._unsent:
+            # The transport may keep it.
+            data = bytes(self._unsent)
+            self._unsent.clear()
+            self._transport.write(data)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -21,10 +69,14 @@ class LimitedProtocol(HttpToolsProtocol):
 
     uvicorn limits neither: a client that sends a byte a second keeps a connection open, and headers
     without an end fill the memory.
+
+    Attributes:
+        on_lost: called when the client closes the connection.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.on_lost: Callable[[], object] | None = None
         self._header_timer: asyncio.TimerHandle | None = None
         self._header_bytes = 0
         self._unparsed_bytes = 0
@@ -32,7 +84,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)  # type: ignore[arg-type]
+        joining: Any = JoiningTransport(transport, self.loop)  # type: ignore[arg-type]
+        super().connection_made(joining)
         self._start_timer()
         if len(self.connections) > max_connections():
             self._refuse(b"503 Service Unavailable")
@@ -40,6 +93,8 @@ class LimitedProtocol(HttpToolsProtocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if self.on_lost is not None:
+            self.on_lost()
         super().connection_lost(exc)
 
     @override
@@ -47,9 +102,13 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._reads_headers:
             self._unparsed_bytes += len(data)
         super().data_received(data)
+        if not self._reads_headers:
+            return
         # ``on_header`` does not count a header that has no end yet.
-        if self._reads_headers and self._unparsed_bytes > MAX_REQUEST_HEADER_BYTES:
+        if self._unparsed_bytes > MAX_REQUEST_HEADER_BYTES:
             self._refuse(HEADERS_TOO_LARGE)
+        elif self._header_timer is None:
+            self._start_timer()
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -63,8 +122,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unparsed_bytes = 0
         self._reads_headers = True
         scope: Any = self.scope
-        scope[TRANSPORT] = self.transport
-        self._start_timer()
+        scope[CONNECTION] = self
 
     @override
     def on_headers_complete(self) -> None:
@@ -83,6 +141,8 @@ class LimitedProtocol(HttpToolsProtocol):
     @override
     def on_message_complete(self) -> None:
         if not self.transport.is_closing():
+            scope: Any = self.scope
+            scope[BODY_ARRIVED] = True
             super().on_message_complete()
 
     @override

@@ -20,6 +20,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.exporting.session import open_session
 from zoo.inference import BackendWarning, load_session
 from zoo.inference.ort.runtime import create_session
+from zoo.inference.processing.batching import plan_batches
 from zoo.io.digests.files import hash_file
 from zoo.io.paths import home
 
@@ -56,6 +57,15 @@ def test_weights_in_a_file_of_their_own(source: Checkpoint, split: Checkpoint) -
     batch = draw_batch([40, 3])
     ours, theirs = (load_session(c).run(batch)["pooler_output"] for c in (split, source))
     assert np.abs(ours - theirs).max() < 1e-5
+
+
+def test_texts_of_different_lengths_are_calls_of_their_own(
+    source: Checkpoint, split: Checkpoint
+) -> None:
+    # A call costs less than in torch, and so may padding.
+    lengths = [40, 20]
+    assert len(plan_batches(lengths, call_cost=load_session(source).call_cost)) == 1
+    assert len(plan_batches(lengths, call_cost=load_session(split).call_cost)) == 2
 
 
 def test_inputs_that_are_absent_are_neutral(split: Checkpoint) -> None:

@@ -230,13 +230,14 @@ def _name_of(ref: str) -> str:
 
 def _require_packages() -> None:
     try:
+        import orjson  # noqa: F401
         import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise UsageError(
             f"zoo serve needs the package {error.name}",
-            "pip install starlette uvicorn httptools prometheus-client",
+            "pip install starlette uvicorn httptools orjson prometheus-client",
         ) from error
 
 

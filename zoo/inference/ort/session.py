@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 
 LOG = logging.getLogger("zoo")
+# In tokens; less than in torch, where Python calls each layer. On one core, a call of MiniLM takes
+# 2.5 ms at 4 tokens/ms in float32, and 1 ms at 12 tokens/ms in int8.
+GRAPH_CALL_COST = 12
 
 
 class GraphSession(Session):
@@ -49,6 +52,8 @@ class GraphSession(Session):
         self._spec = checkpoint.onnx_spec
         self.device = device
         self.dtype = dtype
+        if device == "cpu":
+            self.call_cost = GRAPH_CALL_COST
         self.inputs = tuple(self._spec.inputs)
         self.outputs = tuple(self._spec.outputs)
         self.stored_bytes = 0

@@ -1,6 +1,6 @@
 """The HTTP interfaces: a file each. An endpoint is a declaration, from which OpenAPI derives."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,7 +49,7 @@ class Endpoint:
     path: str
     summary: str
     interface: Interface
-    answer: "Callable[[Exchange, Any], Awaitable[Any]]"
+    answer: "Callable[[Exchange, Any], Coroutine[Any, Any, Any]]"
     request: type[Any] | None = None
     response: Any = Any
 

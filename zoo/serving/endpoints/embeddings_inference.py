@@ -19,6 +19,7 @@ from zoo.serving.endpoints.openai import vector_task
 from zoo.serving.errors import InvalidRequest, RequestError
 from zoo.serving.exchange import Exchange, as_texts, require_option
 from zoo.serving.http import convert_value
+from zoo.serving.numbers import json_numbers
 from zoo.serving.scores import rank, score_texts
 from zoo.tasks.features.predict import ExtractFeatures
 from zoo.tasks.reranker.rerank import pair_scorer_class
@@ -92,9 +93,7 @@ async def embed(exchange: Exchange, request: EmbedRequest) -> list[list[float]]:
     )
     records = exchange.records(as_texts(request.inputs, "inputs"))
     results = await exchange.run(model, task, records, truncate=request.truncate)
-    vectors = np.stack([result.added["embedding"] for result in results])
-    numbers: list[list[float]] = short_floats(vectors)
-    return numbers
+    return [json_numbers(result.added["embedding"]) for result in results]
 
 
 async def embed_all(exchange: Exchange, request: TextsRequest) -> bytes:
@@ -123,7 +122,7 @@ async def embed_all(exchange: Exchange, request: TextsRequest) -> bytes:
 
 
 def _encode_arrays(arrays: "Sequence[NDArray[Any]]") -> bytes:
-    return msgspec.json.encode([short_floats(array) for array in arrays])
+    return msgspec.json.encode([json_numbers(array) for array in arrays])
 
 
 class SparseValue(msgspec.Struct):

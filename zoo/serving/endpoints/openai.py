@@ -9,15 +9,14 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-import numpy as np
 
 from zoo.inference.embed import Embed
 from zoo.inference.generation.task import NEW_TOKENS
-from zoo.inference.processing.numbers import short_floats
 from zoo.serving.endpoints import Endpoint, Interface, Record
 from zoo.serving.engine import StreamEnd
 from zoo.serving.errors import InvalidRequest, RequestError
 from zoo.serving.exchange import Exchange, as_texts, require_option
+from zoo.serving.numbers import json_numbers
 
 if TYPE_CHECKING:
     from zoo.inference.generation.task import GenerationTask
@@ -106,15 +105,14 @@ async def create_embeddings(exchange: Exchange, request: EmbeddingsRequest) -> E
     texts = as_texts(request.input, "input")
     task = vector_task(model, dim=request.dimensions, prompt_name=request.prompt_name)
     results = await exchange.run(model, task, exchange.records(texts), truncate=request.truncate)
-    vectors = np.stack([result.added["embedding"] for result in results])
     data = []
-    if request.encoding_format == "base64":
-        for index, vector in enumerate(vectors.astype("<f4", copy=False)):
-            encoded = base64.b64encode(vector.tobytes()).decode()
-            data.append(Embedding(index=index, embedding=encoded))
-    else:
-        for index, numbers in enumerate(short_floats(vectors)):
-            data.append(Embedding(index=index, embedding=numbers))
+    for index, result in enumerate(results):
+        vector = result.added["embedding"]
+        if request.encoding_format == "base64":
+            numbers = base64.b64encode(vector.astype("<f4").tobytes()).decode()
+        else:
+            numbers = json_numbers(vector)
+        data.append(Embedding(index=index, embedding=numbers))
     usage = Usage(exchange.tokens, exchange.tokens)
     return EmbeddingsResponse(data=data, model=model.name, usage=usage)
 

@@ -29,7 +29,8 @@ def create(file: Path) -> Starlette:
     """Return an application; called in each process."""
     if not file.exists():
         sys.exit(SourceError.exit_code)
-    return Starlette(routes=[Route("/", answer), Route("/nodelay", answer_nodelay)])
+    routes = [Route("/", answer), Route("/pid", answer_pid), Route("/nodelay", answer_nodelay)]
+    return Starlette(routes=routes)
 
 
 def create_slowly(folder: Path) -> Starlette:
@@ -41,6 +42,11 @@ def create_slowly(folder: Path) -> Starlette:
 
 async def answer(request: Request) -> PlainTextResponse:
     return PlainTextResponse("served")
+
+
+async def answer_pid(request: Request) -> PlainTextResponse:
+    """Answer with the process that answers."""
+    return PlainTextResponse(str(os.getpid()))
 
 
 async def answer_nodelay(request: Request) -> PlainTextResponse:

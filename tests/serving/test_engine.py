@@ -1,8 +1,9 @@
 """The engine: one batch for several requests, in turn, and each request with its own errors."""
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from zoo.inference.generation.task import GenerationTask
 from zoo.inference.processing.records import TextExample, as_records
 from zoo.serving import engine as engine_module
 from zoo.serving.engine import Engine
-from zoo.serving.errors import TooLarge
+from zoo.serving.errors import RequestTimeout, TooLarge
 from zoo.serving.fair_queue import Job
 from zoo.serving.models import ServedModel
 
@@ -235,6 +236,49 @@ def test_a_failing_stream_checks_the_model(models: Path) -> None:
             tensor.data.copy_(originals[name])
         assert await generate(engine) == first
         assert served.is_healthy
+
+    run(work)
+
+
+@pytest.mark.parametrize("seconds", [0.2, 60.0])
+def test_streams_that_are_not_read_leave_their_places(
+    models: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(engine_module, "ACTIVE_STREAMS", 2)
+    monkeypatch.setattr(engine_module, "PIECES_AHEAD", 4)
+    monkeypatch.setattr(engine_module, "UNREAD_SECONDS", seconds)
+    served = ServedModel("decoder", load(models / "decoder", backend="cpu"))
+    record = TextExample("The cat", location="text 1")
+    task = served.task("generate", max_new_tokens=40)
+    assert isinstance(task, GenerationTask)
+    expected = "".join(task.stream_text(record, 0))
+
+    async def read(stream: AsyncIterator[Any]) -> str:
+        text = ""
+        async for piece in stream:
+            if isinstance(piece, str):
+                text += piece
+        return text
+
+    async def work(engine: Engine) -> None:
+        slow = [engine.stream(served, task, record, 0) for _ in range(2)]
+        first_pieces = [str(await anext(stream)) for stream in slow]
+        reading = asyncio.ensure_future(read(engine.stream(served, task, record, 0)))
+        if seconds == 60:
+            await asyncio.sleep(0.5)  # until the streams have stopped
+            begin = time.process_time()
+            await asyncio.sleep(0.5)
+            assert time.process_time() - begin < 0.25  # The engine sleeps.
+            assert not reading.done()
+            # A client that goes on gets everything, and then it is the turn of the third.
+            for first_piece, stream in zip(first_pieces, slow, strict=True):
+                assert first_piece + await read(stream) == expected
+        assert await reading == expected
+        if seconds < 60:
+            # One place was needed.
+            with pytest.raises(RequestTimeout):
+                await read(slow[0])
+            assert first_pieces[1] + await read(slow[1]) == expected
 
     run(work)
 

@@ -61,9 +61,45 @@ def test_a_server_ends_when_no_process_can_be_started(tmp_path: Path) -> None:
     pauses = []
     for line in lines[:-1]:
         fields = json.loads(line)
-        if fields.get("code") == 4:
+        if "restart_seconds" in fields:
             pauses.append(fields["restart_seconds"])
     assert pauses[:3] == [0.1, 0.2, 0.2]
+
+
+def test_a_process_that_ends_soon_is_restarted_after_growing_pauses(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    words = [sys.executable, "-m", "tests.serving.failing_workers", str(file)]
+    with (tmp_path / "log").open("w+") as log:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            steady, unsteady = worker_processes(process.pid)
+            for _ in range(3):
+                os.kill(unsteady, signal.SIGKILL)
+                unsteady = wait_for_successor(process.pid, steady, unsteady)
+                wait_until_serving(url, unsteady)
+                time.sleep(1)  # until the parent knows that it serves
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+        log.seek(0)
+        ends = [json.loads(line) for line in log if "a process has ended" in line]
+    assert [fields["restart_seconds"] for fields in ends] == [0.1, 0.2, 0.2]
+
+
+def wait_for_successor(pid: int, other: int, ended: int) -> int:
+    """Return the worker that replaces one that has ended, next to another."""
+    wait_until(lambda: set(worker_processes(pid)) - {other, ended})
+    (successor,) = set(worker_processes(pid)) - {other, ended}
+    return successor
+
+
+def wait_until_serving(url: str, pid: int) -> None:
+    """Wait until a worker has answered a request."""
+    wait_until(lambda: httpx2.get(f"{url}/pid").text == str(pid))
 
 
 def failed_starts(log: Path) -> int:

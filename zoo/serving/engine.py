@@ -7,10 +7,13 @@ short one waits for about one batch.
 """
 
 import asyncio
+import contextlib
 import functools
+import itertools
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +23,7 @@ from zoo.errors import UsageError, ZooError
 from zoo.inference.generation.task import GenerationTask
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import BatchTask
-from zoo.serving.errors import TooLarge, Unavailable
+from zoo.serving.errors import RequestTimeout, TooLarge, Unavailable
 from zoo.serving.fair_queue import FairQueue, Job, RowResult
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ Value = TypeVar("Value")
 
 ACTIVE_STREAMS = 8  # Streams that generate text at the same time; the others wait.
 PIECES_AHEAD = 64  # Largest number of pieces that a client has not read.
+UNREAD_SECONDS = 10.0  # A stream that is not read for so long leaves its place to one that waits.
 # Clients send their next requests after an answer, at about the same time. If few texts wait, the
 # engine lets the event loop read what has arrived, as long as it brings more requests.
 ENOUGH_TEXTS = 64
@@ -75,6 +79,13 @@ class Stream:
     # Pieces that the client has not read, and last the end or an error.
     unread: "asyncio.Queue[str | Exception | StreamEnd]"
     is_cancelled: bool = False
+    # When the client had read so little that the stream stopped, by the monotonic clock.
+    stop_time: float | None = None
+
+    @property
+    def can_step(self) -> bool:
+        """Whether the engine goes on with it: its client reads, or has left."""
+        return self.is_cancelled or self.unread.qsize() < PIECES_AHEAD
 
 
 @dataclass
@@ -241,9 +252,10 @@ class Engine:
     def _receive(self) -> None:
         """Take what has arrived; wait if there is nothing else to do."""
         has_work = bool(self._queue or self._calls)
-        has_work = has_work or any(_can_step(stream) for stream in self._streams)
+        has_work = has_work or any(stream.can_step for stream in self._active_streams)
         if not has_work:
-            self._add(self._arrivals.get())
+            with contextlib.suppress(queue.Empty):
+                self._add(self._arrivals.get(timeout=self._seconds_until_timeout()))
         while not self._arrivals.empty():
             self._add(self._arrivals.get())
         for _ in range(MAX_WAITS):
@@ -391,12 +403,36 @@ class Engine:
         job.error = error
         finished.errors.append((job.done, error))
 
+    @property
+    def _active_streams(self) -> list[Stream]:
+        """The streams that have a place; the others wait for one."""
+        return list(itertools.islice(self._streams, ACTIVE_STREAMS))
+
+    @property
+    def _has_waiting_streams(self) -> bool:
+        return len(self._streams) > ACTIVE_STREAMS
+
+    def _seconds_until_timeout(self) -> float | None:
+        """Return after how many seconds a stream that is not read loses its place, if one may."""
+        if not self._has_waiting_streams:
+            return None
+        now = time.monotonic()
+        stop_times = [stream.stop_time or now for stream in self._active_streams]
+        return max(0.0, min(stop_times) + UNREAD_SECONDS - now)
+
     def _step_streams(self) -> None:
         """Generate one piece of each stream."""
-        for stream in list(self._streams)[:ACTIVE_STREAMS]:
-            if not stream.is_cancelled and stream.unread.qsize() >= PIECES_AHEAD:
-                continue
-            piece = self._next_piece(stream)
+        for stream in self._active_streams:
+            piece: str | Exception | StreamEnd
+            if stream.can_step:
+                stream.stop_time = None
+                piece = self._next_piece(stream)
+            else:
+                now = time.monotonic()
+                stream.stop_time = stream.stop_time or now
+                if not self._has_waiting_streams or now < stream.stop_time + UNREAD_SECONDS:
+                    continue
+                piece = RequestTimeout("the stream was not read while others waited")
             if not isinstance(piece, str):
                 stream.pieces.close()
                 self._streams.remove(stream)
@@ -479,10 +515,6 @@ def too_long(item: "EncodedExample", truncated: int, task: "Task") -> TooLarge:
         f"{item.record.location} is {truncated:,} tokens longer than the {task.max_tokens:,} that "
         'the model reads; shorten it, or add "truncate": true'
     )
-
-
-def _can_step(stream: Stream) -> bool:
-    return stream.is_cancelled or stream.unread.qsize() < PIECES_AHEAD
 
 
 def _take(turns: "Sequence[deque[Job]]", max_tokens: int) -> "list[tuple[Job, EncodedExample]]":

@@ -37,6 +37,7 @@ START_SECONDS = 600.0  # in which a process has to load its models
 READY_SECONDS = 0.1  # in which a process says whether it is ready
 FIRST_PAUSE = 1.0  # seconds between two starts of a process; each pause is twice the last one
 LONGEST_PAUSE = 60.0
+STEADY_SECONDS = 30.0  # A process that has served for less is restarted after a pause.
 MAX_FAILED_STARTS = 5  # in a row, of every process, after which the server ends
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -215,21 +216,35 @@ class _Worker(Process):
     Args:
         config: settings of uvicorn.
         sockets: the sockets.
-        failed_starts: how many of the processes before it ended, one after another, without
-            answering a request.
+        predecessor: the process that it replaces.
 
     Attributes:
-        is_serving: whether it has answered requests.
-        restart_time: when its successor is started, by the monotonic clock; ``None`` while it runs.
+        early_ends: how many of the processes up to this one ended, one after another, before they
+            had served for a while.
+        failed_starts: how many of them ended without answering a request.
+        serving_since: when it answered requests first, by the monotonic clock.
+        restart_time: when its successor is started; ``None`` while it runs.
     """
 
     def __init__(
-        self, config: uvicorn.Config, sockets: list[socket.socket], failed_starts: int = 0
+        self,
+        config: uvicorn.Config,
+        sockets: list[socket.socket],
+        predecessor: "_Worker | None" = None,
     ) -> None:
         super().__init__(config, sockets)
-        self.failed_starts = failed_starts
-        self.is_serving = False
+        self.early_ends = 0
+        self.failed_starts = 0
+        if predecessor is not None:
+            self.early_ends = predecessor.early_ends
+            self.failed_starts = predecessor.failed_starts
+        self.serving_since: float | None = None
         self.restart_time: float | None = None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it has answered requests."""
+        return self.serving_since is not None
 
     @property
     def is_running(self) -> bool:
@@ -239,17 +254,22 @@ class _Worker(Process):
     def check_ready(self) -> None:
         """Ask a process that is loading its models whether it answers requests now."""
         if not self.is_serving and self.is_ready(READY_SECONDS):
-            self.is_serving = True
+            self.serving_since = time.monotonic()
             self.failed_starts = 0
 
     def plan_restart(self) -> None:
         """Log the end of the process, and plan the start of its successor."""
         self.join()
+        end = time.monotonic()
         pause = 0.0
-        if not self.is_serving:
-            pause = min(FIRST_PAUSE * 2.0**self.failed_starts, LONGEST_PAUSE)
+        if self.serving_since is None:
             self.failed_starts += 1
-        self.restart_time = time.monotonic() + pause
+        if self.serving_since is None or end < self.serving_since + STEADY_SECONDS:
+            pause = min(FIRST_PAUSE * 2.0**self.early_ends, LONGEST_PAUSE)
+            self.early_ends += 1
+        else:
+            self.early_ends = 0
+        self.restart_time = end + pause
         fields = {"pid": self.pid, "code": self.exitcode, "restart_seconds": pause}
         LOG.error("a process has ended", extra=fields)
         _forget_gauges(self.pid)
@@ -258,8 +278,9 @@ class _Worker(Process):
 class _Workers(Multiprocess):
     """Several processes that share a socket; one that ends is replaced.
 
-    A process that cannot be started is started again after pauses that grow, while the others
-    serve. The server ends if there are no others and none could be started several times.
+    A process that cannot be started, or that ends soon after, is started again after pauses that
+    grow, while the others serve. The server ends if there are no others and none could be started
+    several times.
 
     Args:
         config: settings of uvicorn.
@@ -303,7 +324,7 @@ class _Workers(Multiprocess):
                 worker.plan_restart()
             assert worker.restart_time is not None, "it was planned"
             if time.monotonic() >= worker.restart_time:
-                self.processes[index] = self._start_worker(worker.failed_starts)
+                self.processes[index] = self._start_worker(worker)
         if all(
             worker.failed_starts >= MAX_FAILED_STARTS and not worker.is_running
             for worker in self.processes
@@ -339,8 +360,8 @@ class _Workers(Multiprocess):
         self.signal_queue.clear()
         return has_arrived
 
-    def _start_worker(self, failed_starts: int = 0) -> _Worker:
-        worker = _Worker(self.config, self.sockets, failed_starts)
+    def _start_worker(self, predecessor: _Worker | None = None) -> _Worker:
+        worker = _Worker(self.config, self.sockets, predecessor)
         worker.start()
         return worker
 

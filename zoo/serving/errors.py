@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from zoo.errors import NonFiniteError, UsageError, ZooError
+from zoo.inference.processing.records import LongTextError
 
 
 class RequestError(Exception):
@@ -117,6 +118,8 @@ def request_error(error: BaseException) -> RequestError:
         return error
     if isinstance(error, NonFiniteError):
         return ModelFailure(error.what)
+    if isinstance(error, LongTextError):
+        return TooLarge(str(error))
     if isinstance(error, UsageError):
         return InvalidRequest(str(error))
     if isinstance(error, ZooError):

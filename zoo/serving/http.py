@@ -161,7 +161,7 @@ def parse_body(body: bytes, record_type: type[Record]) -> Record:
     try:
         value = parse_json(body, "the body", unique_keys=True)
     except VerificationError as error:
-        raise InvalidRequest(str(error)) from None
+        raise InvalidRequest(error.what) from None  # The hint is for files.
     return convert_value(value, record_type)
 
 

@@ -88,12 +88,16 @@ def as_records(texts: Iterable[str | tuple[str, str]]) -> Iterator[TextExample]:
             yield TextExample(validate_text(item, location), location=location)
 
 
+class LongTextError(UsageError):
+    """A text of more characters than are read."""
+
+
 def validate_text(text: Any, location: str) -> str:
-    """Return the text after checking it."""
+    """Return the text after checking it; raises ``UsageError``."""
     if not isinstance(text, str):
         raise UsageError(f"{location} is of type {type(text).__name__}, not a string")
     if len(text) > MAX_TEXT_CHARACTERS:
-        raise UsageError(
+        raise LongTextError(
             f"{location} has {len(text):,} characters, and at most {MAX_TEXT_CHARACTERS:,} are "
             "read",
             SPLIT,

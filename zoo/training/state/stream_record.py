@@ -9,6 +9,7 @@ class ShardRecord(JsonStruct):
     name: str
     bytes: int
     modified: int  # Time of the last modification, in nanoseconds.
+    blake3: str = ""  # Digest of its content; empty in large streams, which are not hashed.
 
 
 class StreamRecord(JsonStruct):

@@ -18,6 +18,7 @@ from zoo.data.streams.workers import BlockSource, InlineBlocks, WorkerBlocks
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import UsageError
 from zoo.io.cores import usable_cores
+from zoo.io.digests.verified import file_blake3
 from zoo.io.files import reading
 from zoo.io.numbers import int_from_environment
 from zoo.io.paths import readable_name
@@ -35,6 +36,7 @@ MIN_BLOCK_ROWS = 64
 CHARACTERS_PER_TOKEN = 4
 MAX_BLOCK_CHARACTERS = 1 << 20
 INLINE_BYTES = 8 << 20  # Of smaller sources, starting processes takes longer than it saves.
+HASHED_BYTES = 1 << 30  # Of larger streams, sizes and times are recorded, and no digests.
 HELD_OUT = "held-out.jsonl"
 
 
@@ -50,6 +52,7 @@ class StreamData:
     def record(self) -> StreamRecord:
         """Return the record of the shards as they are now."""
         records = []
+        is_hashed = self.total_bytes <= HASHED_BYTES
         for shard in self.source.shards:
             with reading(shard.file):
                 status = shard.file.stat()
@@ -58,6 +61,7 @@ class StreamData:
                     name=readable_name(str(shard.file)),
                     bytes=status.st_size,
                     modified=status.st_mtime_ns,
+                    blake3=file_blake3(shard.file) if is_hashed else "",
                 )
             )
         return StreamRecord(lanes=self.source.lanes, shards=records)
@@ -181,8 +185,10 @@ def require_same_shards(stream: StreamData, run: Path, record: "RunManifest") ->
                 "began",
                 hint,
             )
-        if shard.modified != current.modified:
+        has_same_digest = shard.blake3 != "" and shard.blake3 == current.blake3
+        is_unchanged = not shard.blake3 and shard.modified == current.modified
+        if not has_same_digest and not is_unchanged:
             raise UsageError(
                 f"{current.name} was changed since {run} began",
-                f"{hint}; a copy keeps its time with cp -p or rsync -a",
+                hint if shard.blake3 else f"{hint}; cp -p and rsync -a keep the times of files",
             )

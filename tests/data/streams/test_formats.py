@@ -1,5 +1,7 @@
 """Shards of each format: their documents, in order, from each row on."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +17,12 @@ from tests.data.streams.making import (
     write_parquet,
     write_tar,
 )
+from zoo.data.cache import cached_corpus
 from zoo.data.readers.documents import ReaderConfig
 from zoo.data.streams.source import StreamSource
+from zoo.data.tokenizer import TokenizerToTrain
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.plugins import get_family
 
 Writer = Callable[[Path, list[str]], Path]
 TEXTS = documents(150)
@@ -204,3 +209,46 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         open_source(path).hold_out(1)
     assert "line 1 has no field 'text'; it has id, content; --text names it" in str(caught.value)
+
+
+PEAK_PROGRAM = """
+import re, sys
+from pathlib import Path
+from zoo.data.corpus import Corpus
+from zoo.data.encoding import DocumentTokenizer
+from zoo.data.readers.documents import ReaderConfig
+from zoo.data.streams.blocks import BlockReader, BlockSize, Position
+from zoo.data.streams.source import StreamSource
+
+file, corpus_path = sys.argv[1:]
+corpus = Corpus(Path(corpus_path))
+tokenizer = DocumentTokenizer(corpus.tokenizer_json, corpus.record.tokenizer, "rule", "uint16")
+source = StreamSource.open([file], ReaderConfig(), lanes=2, seed=0)
+reader = BlockReader(source, tokenizer, BlockSize(100, 10_000, 100_000))
+for lane in range(source.lanes):
+    position = Position()
+    while position.epoch == 0:
+        position = reader.read(lane, position).end
+# The peak of getrusage would include that of the process that started this one.
+print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.tar"])
+def test_memory_does_not_grow_with_the_file(name: str, tmp_path: Path) -> None:
+    trained = TokenizerToTrain.for_family(get_family("gpt"), vocab_size=400)
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(TEXTS), encoding="utf-8")
+    corpus = cached_corpus([text], trained, eval_fraction=0)
+    writer = write_tar if name.endswith(".tar") else write_json_lines
+    peaks = []
+    for count in (1000, 20_000):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        # The files have 1.3 and 26 MB.
+        path = writer(folder / name, [text * 20 for text in documents(count)])
+        command = [sys.executable, "-c", PEAK_PROGRAM, str(path), str(corpus.path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout) / 1024)
+    assert peaks[1] < peaks[0] + 12, peaks

@@ -277,6 +277,8 @@ def test_another_number_of_processes_reads_the_same_rows(run: Path, tmp_path: Pa
 def test_four_processes_read_the_same_rows(option: str, tmp_path: Path) -> None:
     """Weights are equal to 1e-5 after a run of four processes, with DDP and with FSDP."""
     changes: dict[str, Any] = {"config": NO_DROPOUT, "max_steps": 6, "eval_steps": 3}
+    # The gradient of a bias of keys is 0 but for rounding, which Adam would scale up.
+    changes["optimizer"] = {"eps": 1e-4}
     one = train(tmp_path / "one", **changes)
     words = ["pretrain", "gpt", *command_options(**changes), "-o", str(tmp_path / "four")]
     done = warm.in_processes(4, *words, *option.split(), "--device", "cpu")

@@ -9,7 +9,10 @@ epoch, and reads its 256 rows of 512 tokens.
 
 * ``first process``: ``zoo``, which writes the sums of the documents.
 * ``next process``: ``zoo``, which maps them. Its rows are compared with those of the first.
-* ``filled rows``: ``zoo`` for runs that earlier versions began, up to ``--filled-up-to`` tokens.
+* ``filled rows``: ``zoo`` for runs that earlier versions began, and for sources and targets of one
+  length, up to ``--filled-up-to`` tokens.
+* ``noise``: ``zoo`` for T5's spans of noise without ``concat_documents``. The room that a text
+  takes is not proportional to its size, so that rows are filled one after another.
 * ``memory map``: as in nanoGPT's ``train.py``, rows begin at random places of the token file. There
   are no documents, epochs or places to resume from.
 * ``litdata``: a ``StreamingDataset`` of chunks of 64 MB with its ``TokensLoader``, restored by its
@@ -45,6 +48,7 @@ SIDES = {
     "first": "first process",
     "next": "next process",
     "filled": "filled rows",
+    "noise": "noise",
     "map": "memory map",
     "litdata": "litdata",
 }
@@ -55,7 +59,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=float, nargs="+", default=[1e7, 1e8, 1e9, 1e10])
     parser.add_argument("--document-tokens", type=int, default=500, help="mean of a document")
     parser.add_argument("--sentence-tokens", type=int, default=25, help="tokens of a sentence")
-    parser.add_argument("--filled-up-to", type=float, default=1e8, help="tokens, for filled rows")
+    parser.add_argument("--filled-up-to", type=float, default=1e9, help="tokens, for filled rows")
     parser.add_argument("--litdata", help="interpreter of an environment with litdata")
     parser.add_argument("--folder", type=Path, help="folder for the corpora, by default temporary")
     parser.add_argument("--part", choices=list(SIDES), help=argparse.SUPPRESS)
@@ -77,7 +81,7 @@ def compare_sides(options: argparse.Namespace, tokens: int, scratch: Path) -> No
     rows = []
     spans: dict[str, Any] = {}
     for name, title in SIDES.items():
-        if name == "filled" and tokens > options.filled_up_to:
+        if name in ("filled", "noise") and tokens > options.filled_up_to:
             continue
         if name == "litdata":
             if options.litdata is None:
@@ -158,7 +162,8 @@ def run_part(name: str, folder: Path) -> dict[str, Any]:
     """Return the measurements of a side in this process."""
     from zoo.data.corpus import Split
     from zoo.data.order import EpochOrder
-    from zoo.data.packing import cut_documents
+    from zoo.data.packing import cut_documents, pack_documents
+    from zoo.objectives.examples.seq2seq_packing import plan_decoder_length
 
     measure = _litdata_side.Measure()
     tokens = np.memmap(folder / "tokens.bin", "<u2", "r")
@@ -178,7 +183,11 @@ def run_part(name: str, folder: Path) -> dict[str, Any]:
             order=order,
             key="synthetic",
         )
-        plan = cut_documents(split, length=LENGTH, special_tokens=SPECIAL_TOKENS, seed=0)
+        if name == "noise":
+            new_row, _ = plan_decoder_length(noise_lengths, split, LENGTH)
+            plan = pack_documents(split, length=LENGTH, new_row=new_row, seed=0)
+        else:
+            plan = cut_documents(split, length=LENGTH, special_tokens=SPECIAL_TOKENS, seed=0)
         rows = EpochOrder(order, len(plan), 0)
         first_row = int(POSITION * len(plan)) // ROWS * ROWS
         rows[first_row]
@@ -189,6 +198,15 @@ def run_part(name: str, folder: Path) -> dict[str, Any]:
             for span in row:
                 split.read(*span)
     return measure.finished(spans)
+
+
+def noise_lengths(tokens: int) -> tuple[int, int] | None:
+    """Return the lengths of source and target of a text with T5's spans of noise."""
+    from zoo.objectives.examples.span_noise import num_noise_spans, num_noise_tokens
+
+    noise = num_noise_tokens(tokens, 0.15)
+    spans = num_noise_spans(tokens, 0.15, 3.0)
+    return tokens - noise + spans, noise + max(spans, 1)
 
 
 if __name__ == "__main__":

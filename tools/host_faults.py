@@ -1,6 +1,6 @@
 """Faults of two hosts while they train: what is said, when, and how the run ends.
 
-    python -m tools.host_faults [--fault NAME]... [--moments 2] [--kills 30] [--fsdp]
+    python -m tools.host_faults [--fault NAME]... [--moments 2] [--kills 30] [--fsdp] [--steps 600]
 
 The hosts are network namespaces with a cable between them, and names and addresses of their own;
 this needs root and `ip`. Each fault happens at random steps of a run that `torchrun --max-restarts`
@@ -35,7 +35,6 @@ from zoo.training.distributed.process_state import read_process_state
 
 ADDRESSES = {"hosta": "10.99.8.1", "hostb": "10.99.8.2"}
 MESSAGE = re.compile(r"(?:warning|error): .*")
-STEPS = 600
 SAVE_STEPS = 20
 CUT_SECONDS = 90.0
 LIMIT_SECONDS = 600.0  # of a run
@@ -46,10 +45,8 @@ SETTINGS = (
     "--set=seq_len=64",
     "--set=global_batch_tokens=256",
     "--set=logging_steps=1",
-    f"--set=eval_steps={STEPS}",
     "--set=eval_sequences=4",
     f"--set=save_steps={SAVE_STEPS}",
-    f"--max-steps={STEPS}",
 )
 
 
@@ -121,6 +118,7 @@ class Job:
     hosts: Hosts
     folder: Path
     home: Path
+    max_steps: int
     options: Sequence[str] = ()
     node_counts: str = "2"
     restarts: int = 2
@@ -147,6 +145,7 @@ class Job:
         launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "hosta:29400"]
         launcher += ["--rdzv-conf", "last_call_timeout=15,read_timeout=600"]
         command = ["-m", "zoo", "pretrain", "gpt", "--size", "tiny", *SETTINGS]
+        command += [f"--max-steps={self.max_steps}", f"--set=eval_steps={self.max_steps}"]
         command += ["--device", "cpu", "--threads", "1", *self.options]
         command += ["--set", f"data.paths=[{self.home}/train.txt]"]
         command += ["--set", f"data.eval_paths=[{self.home}/eval.txt]"]
@@ -253,7 +252,8 @@ FAULTS = {
     "host killed, replaced": Fault(
         kill_host, lambda job: job.start_agent("hostb"), shares_store=False
     ),
-    "host lost": Fault(kill_host, node_counts="1:2"),
+    # One host may begin before the other one has joined.
+    "host lost": Fault(kill_host, node_counts="1:2", shares_store=False),
     "cut off for 90 s": Fault(
         pull_cable, lambda job: job.hosts.set_cable(plugged=True), seconds=CUT_SECONDS
     ),
@@ -291,7 +291,8 @@ def try_kills(job: Job, kills: int, generator: random.Random, expected: Path) ->
     job.restarts = 2 * kills
     job.start()
     for number in range(kills):
-        target = min(STEPS - 20, STEPS * (number + generator.random()) / kills)
+        moment = (number + generator.random()) / kills
+        target = min(job.max_steps - 20, job.max_steps * moment)
         job.wait(lambda step=target: job.steps() >= step)  # type: ignore[misc]
         host = generator.choice(list(ADDRESSES))
         killed = job.worker(host)
@@ -372,6 +373,7 @@ def main() -> int:
     parser.add_argument("--moments", type=int, default=2, help="random moments of each fault")
     parser.add_argument("--kills", type=int, default=0, help="random kills in one more run")
     parser.add_argument("--fsdp", action="store_true", help="FSDP2 in place of DDP")
+    parser.add_argument("--steps", type=int, default=600, help="steps of each run")
     parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
     parser.add_argument("--keep", type=Path, help="new directory that keeps runs and logs")
     arguments = parser.parse_args()
@@ -384,7 +386,7 @@ def main() -> int:
     with scratch(arguments.keep) as folder, Hosts() as hosts:
         home = folder / "home"
         write_data(home)
-        unbroken = Job(hosts, folder / "unbroken", home, options)
+        unbroken = Job(hosts, folder / "unbroken", home, arguments.steps, options)
         unbroken.start()
         unbroken.finish()
         for name, moment in itertools.product(names, range(arguments.moments)):
@@ -393,11 +395,13 @@ def main() -> int:
                 hosts,
                 folder / f"{name} {moment}".replace(" ", "-"),
                 home,
+                arguments.steps,
                 (*options, *fault.options),
                 fault.node_counts,
                 shares_store=fault.shares_store,
             )
-            step = generator.randrange(10, STEPS // 2)
+            step = generator.randrange(10, arguments.steps // 2)
+            row_count = len(rows)
             try:
                 outcome = try_fault(fault, job, step, unbroken.run)
             except (TimeoutError, RuntimeError) as error:
@@ -408,9 +412,10 @@ def main() -> int:
                 rows += [("", "", "", message, "") for message in outcome.messages]
             for host in ADDRESSES:
                 hosts.kill(host)
-            print(rows[-1], file=sys.stderr, flush=True)
+            for row in rows[row_count:]:  # The table of a tool that is interrupted is not printed.
+                print(" | ".join(filter(None, row)), file=sys.stderr, flush=True)
         if arguments.kills:
-            job = Job(hosts, folder / "kills", home, options)
+            job = Job(hosts, folder / "kills", home, arguments.steps, options)
             name = f"{arguments.kills} processes killed"
             rows.append(
                 (name, "", "", "", try_kills(job, arguments.kills, generator, unbroken.run))

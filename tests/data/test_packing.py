@@ -3,15 +3,17 @@
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from zoo.data import document_stream
+from zoo.data import document_stream, packing
 from zoo.data.corpus import Split
-from zoo.data.document_stream import document_order
+from zoo.data.document_stream import Documents, document_order
+from zoo.data.offsets import Offsets
 from zoo.data.packing import (
     BudgetFactory,
     RowBudget,
@@ -21,6 +23,9 @@ from zoo.data.packing import (
     pack_documents,
 )
 from zoo.errors import UsageError
+from zoo.objectives.examples.seq2seq_packing import plan_decoder_length
+from zoo.objectives.examples.span_noise import num_noise_spans, num_noise_tokens
+from zoo.objectives.prefix import PrefixRowBudget
 from zoo.overrides import override
 
 sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
@@ -175,6 +180,113 @@ def test_rows_of_one_document_repeat(size: int, length: int, new_row: BudgetFact
     assert [plan.row(k) for k in range(len(plan))] == expected
 
 
+class Spans(Documents):
+    """Documents of given sizes, some of which are empty."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.order = "keyed"
+        self.key = ""
+        self.ends = np.cumsum([0, *lengths])
+
+    @property
+    @override
+    def num_documents(self) -> int:
+        return len(self.ends) - 1
+
+    @override
+    def document_span(self, number: int) -> tuple[int, int]:
+        return int(self.ends[number]), int(self.ends[number + 1])
+
+    @override
+    def document_spans(self, first: int, last: int) -> Offsets:
+        return np.stack([self.ends[first:last], self.ends[first + 1 : last + 1]], axis=1)
+
+
+def fill(documents: Documents, length: int, new_row: BudgetFactory, seed: int) -> Any:
+    """Fill rows with one segment after another, as earlier versions did."""
+    least = max(1, length // 64)
+    rows: list[list[tuple[int, int]]] = [[]]
+    room = new_row()
+    order = document_order(documents, seed)
+    for index in range(len(order)):
+        position, end = documents.document_span(order[index])
+        while position < end:
+            size = min(end - position, room.capacity())
+            if size < min(least, end - position):
+                rows.append([])
+                room = new_row()
+                continue
+            rows[-1].append((position, position + size))
+            position += size
+            room.add(size)
+    return rows if rows[-1] else rows[:-1]
+
+
+def noise_budget(length: int, special_tokens: int) -> BudgetFactory:
+    """Return the budget of spans of noise, in rows whose decoder row is a quarter as long."""
+
+    def lengths(tokens: int) -> tuple[int, int]:
+        noise = num_noise_tokens(tokens, 0.15)
+        spans = num_noise_spans(tokens, 0.15, 3.0)
+        return tokens - noise + spans, noise + max(spans, 1)
+
+    new_row, _ = plan_decoder_length(lengths, Spans([50, 20, 1, 200]), length, special_tokens)
+    return new_row
+
+
+any_sizes = st.lists(
+    st.one_of(st.integers(0, 3), st.integers(0, 90), st.integers(500, 1200)),
+    min_size=2,
+    max_size=30,
+)
+
+
+@settings(
+    deadline=None,
+    max_examples=80,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    lengths=any_sizes,
+    length=st.integers(8, 400),
+    special_tokens=st.integers(0, 3),
+    kind=st.sampled_from(["template", "noise", "prefix", "alternating"]),
+    seed=st.integers(0, 99),
+    block=st.sampled_from([1, 2, 7, 1000]),
+)
+def test_rows_are_those_of_a_loop_over_segments(
+    lengths: list[int],
+    length: int,
+    special_tokens: int,
+    kind: str,
+    seed: int,
+    block: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(document_stream, "BLOCK_DOCUMENTS", block)
+    monkeypatch.setattr(packing, "SEARCHED_DOCUMENTS", block)
+    documents = Spans(lengths)
+    new_row: BudgetFactory = partial(AlternatingBudget, 9)
+    if kind == "template":
+        new_row = partial(TemplateBudget, length, special_tokens)
+    elif kind == "noise":
+        new_row = noise_budget(length, special_tokens + 1)
+    elif kind == "prefix":
+        new_row = partial(PrefixRowBudget, length, special_tokens)
+    assume(new_row().capacity() >= max(1, length // 64))
+    plan = pack_documents(documents, length=length, new_row=new_row, seed=seed)
+    rows = [plan.row(index) for index in range(len(plan))]
+    assert rows == fill(documents, length, new_row, seed)
+
+
+def test_equal_sources_and_targets_need_no_loop() -> None:
+    new_row, decoder_length = plan_decoder_length(
+        lambda tokens: (tokens, tokens), Spans([30, 7]), 64, 2
+    )
+    assert isinstance(new_row(), TemplateBudget)
+    assert (new_row().capacity(), decoder_length) == (62, 64)
+
+
 def test_filled_rows_of_many_documents_are_cached(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -186,11 +298,19 @@ def test_filled_rows_of_many_documents_are_cached(
     split.key = "digest"
     new_row = partial(AlternatingBudget, 5)
     pack_documents(split, length=16, new_row=new_row, seed=0)
-    assert not list(tmp_path.rglob("*.npy"))
+    assert not list(tmp_path.rglob("rows.npy"))
     for _ in range(2):
         mapped = laid(split)
         assert [mapped.row(k) for k in range(len(mapped))] == [
             in_memory.row(k) for k in range(len(in_memory))
         ]
     laid(split, around=1)
-    assert len(list(tmp_path.rglob("rows.npy"))) == 2
+    assert len(list(tmp_path.rglob("starts.npy"))) == 2
+    noise = noise_budget(64, 1)
+    in_memory = pack_documents(corpus([7, 30, 4, 12, 1, 22]), length=64, new_row=noise, seed=0)
+    for _ in range(2):
+        mapped = pack_documents(split, length=64, new_row=noise, seed=0)
+        assert [mapped.row(k) for k in range(len(mapped))] == [
+            in_memory.row(k) for k in range(len(in_memory))
+        ]
+    assert len(list(tmp_path.rglob("rows.npy"))) == 1

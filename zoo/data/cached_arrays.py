@@ -1,8 +1,9 @@
 """The cache of arrays that are computed from corpora, each written once a host and mapped."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -61,6 +62,54 @@ def cached_array(
         if mapped_arrays:
             return mapped_arrays[name]
     return np.concatenate([np.empty(0, np.int64), *blocks()])
+
+
+def cached_growing_arrays(
+    kind: str, key: str, names: Sequence[str], blocks: Callable[[], Iterator[Arrays]]
+) -> dict[str, NDArray[np.int64]]:
+    """Return arrays whose sizes are known once their last block is, as ``cached_array`` does.
+
+    Args:
+        kind: directory of ``$ZOO_HOME``.
+        key: digest of all that the arrays depend on; empty for arrays in memory.
+        names: names of the arrays' files.
+        blocks: computes successive parts of all arrays, (n,), int64, by name.
+    """
+    if key:
+
+        def write(directory: Path) -> None:
+            with contextlib.ExitStack() as stack:
+                files = {}
+                for name in names:
+                    files[name] = stack.enter_context((directory / f"{name}.npy").open("wb"))
+                _write_growing(files, blocks())
+
+        mapped_arrays = cached_files(kind, key, write, _map)
+        if mapped_arrays:
+            return mapped_arrays
+    parts: dict[str, list[NDArray[np.int64]]] = {name: [np.empty(0, np.int64)] for name in names}
+    for block in blocks():
+        for name in names:
+            parts[name].append(block[name])
+    return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+
+
+def _write_growing(files: Mapping[str, IO[bytes]], blocks: Iterator[Arrays]) -> None:
+    """Write blocks to .npy files, and then their headers once more, with the sizes."""
+    header = npy.header_data_from_array_1_0(np.empty(0, np.int64))
+    sizes = dict.fromkeys(files, 0)
+    for file in files.values():
+        npy.write_array_header_1_0(file, header)
+    data_start = next(iter(files.values())).tell()
+    for block in blocks:
+        for name, file in files.items():
+            file.write(np.ascontiguousarray(block[name]).data)
+            sizes[name] += len(block[name])
+    for name, file in files.items():
+        file.seek(0)
+        # NumPy leaves room in the header for a size of any number of digits.
+        npy.write_array_header_1_0(file, header | {"shape": (sizes[name],)})
+        assert file.tell() == data_start, "headers have one length"
 
 
 def _write_array(path: Path, header: dict[str, Any], blocks: Iterable[NDArray[Any]]) -> None:

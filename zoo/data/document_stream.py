@@ -77,6 +77,19 @@ class DocumentStream:
             return 0
         return max(0, self._ends[len(self._ends) - 1] - self.gap)
 
+    def document_blocks(self) -> Iterator[tuple[Offsets, Offsets]]:
+        """Yield starts and ends, in the stream, of documents that are not empty, in blocks.
+
+        Each block has two arrays, (documents,), int64; the gap after a document is not in it.
+        """
+        last_end = 0
+        for first in range(0, len(self._ends), BLOCK_DOCUMENTS):
+            ends = self._ends.part(first, min(first + BLOCK_DOCUMENTS, len(self._ends)))
+            starts = np.concatenate([[last_end], ends[:-1]])
+            last_end = int(ends[-1])
+            has_text = ends > starts
+            yield starts[has_text], ends[has_text] - self.gap
+
     def spans(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of documents in a stretch of the stream, in order, as addresses."""
         return [(first, last) for _, first, last in self.pieces(start, end)]

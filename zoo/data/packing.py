@@ -4,12 +4,12 @@ Documents are read in random order, see ``zoo.data.document_stream``. Where each
 has the same number of special tokens, rows are stretches of equal size of the stream of documents
 (``cut_documents``), so that nothing is planned: a row follows from its index. Where the room that a
 text takes depends on its size in another way, rows are filled one after another
-(``pack_documents``); the rows of one long document repeat, and all others are planned once a host
-and mapped.
+(``pack_documents``); the rows of one long document repeat, and all others are planned once a host,
+in blocks of documents, and read from a file.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Protocol
@@ -17,18 +17,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.data.cached_arrays import cached_arrays
-from zoo.data.document_stream import (
-    BLOCK_DOCUMENTS,
-    Documents,
-    DocumentStream,
-    document_order,
-    plan_key,
-)
+from zoo.data.cached_arrays import cached_growing_arrays
+from zoo.data.document_stream import Documents, DocumentStream, plan_key
 from zoo.data.offsets import OffsetReader, Offsets
 from zoo.errors import UsageError
 from zoo.overrides import override
 from zoo.version import __version__
+
+SEARCHED_DOCUMENTS = 128  # Documents among which the next one that begins a row is searched for.
 
 
 class ReadableDocuments(Documents, Protocol):
@@ -149,30 +145,63 @@ class StreamRows(RowPlan):
         return self.stream.spans(start, min(start + self.size, len(self.stream)))
 
 
-class PackingPlan(RowPlan):
-    """Segments of documents by row.
+class StretchRows(RowPlan):
+    """Rows that are stretches of a stream of documents, of which each ends where the next begins.
 
     Args:
-        rows: first segment of each row, and the number of segments, (rows + 1,), int64.
-        starts: address of the start of each segment, (segments,), int64.
-        ends: end of each segment, (segments,), int64.
+        stream: the documents.
+        size: largest number of places of a row.
+        starts: first place of each row, (rows,), int64.
     """
 
-    def __init__(self, rows: Offsets, starts: Offsets, ends: Offsets) -> None:
-        self._rows = OffsetReader(rows)
+    def __init__(self, stream: DocumentStream, size: int, starts: Offsets) -> None:
+        self._stream = stream
+        self._size = size
         self._starts = OffsetReader(starts)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @override
+    def row(self, index: int) -> list[tuple[int, int]]:
+        start = self._starts[index]
+        end = min(start + self._size, len(self._stream))
+        if index + 1 < len(self):
+            end = min(end, self._starts[index + 1])
+        return self._stream.spans(start, end)
+
+
+class SegmentRows(RowPlan):
+    """Rows of segments of a stream of documents.
+
+    Args:
+        stream: the documents, without gaps.
+        rows: number of segments before the end of each row, (rows,), int64.
+        ends: end of each segment in the stream, (segments,), int64.
+    """
+
+    def __init__(self, stream: DocumentStream, rows: Offsets, ends: Offsets) -> None:
+        self._stream = stream
+        self._rows = OffsetReader(rows)
         self._ends = OffsetReader(ends)
 
     @override
     def __len__(self) -> int:
-        return len(self._rows) - 1
+        return len(self._rows)
 
     @override
     def row(self, index: int) -> list[tuple[int, int]]:
-        first, last = self._rows.pair(index)
-        starts = self._starts.part(first, last).tolist()
-        ends = self._ends.part(first, last).tolist()
-        return list(zip(starts, ends, strict=True))
+        first = 0
+        start = 0
+        if index:
+            first = self._rows[index - 1]
+            start = self._ends[first - 1]
+        spans: list[tuple[int, int]] = []
+        for end in self._ends.part(first, self._rows[index]).tolist():
+            spans += self._stream.spans(start, end)
+            start = end
+        return spans
 
 
 class RepeatedRows(RowPlan):
@@ -185,7 +214,9 @@ class RepeatedRows(RowPlan):
         last_rows: the rows after them.
     """
 
-    def __init__(self, start: int, sizes: list[int], count: int, last_rows: PackingPlan) -> None:
+    def __init__(
+        self, start: int, sizes: list[int], count: int, last_rows: list[list[tuple[int, int]]]
+    ) -> None:
         self.start = start
         self.bounds = np.cumsum([0, *sizes]).tolist()
         self.count = count
@@ -198,7 +229,7 @@ class RepeatedRows(RowPlan):
     @override
     def row(self, index: int) -> list[tuple[int, int]]:
         if index >= self.count:
-            return self.last_rows.row(index - self.count)
+            return self.last_rows[index - self.count]
         start = self.start + index * self.bounds[-1]
         ends = [start + bound for bound in self.bounds]
         return list(pairwise(ends))
@@ -222,61 +253,113 @@ def pack_documents(
         start, end = documents.document_span(0)
         return _repeated_rows(start, end, new_row, least)
 
-    def make() -> dict[str, Offsets]:
-        return _fill_rows(_shuffled_spans(documents, seed), new_row, least)
-
     # Only the rows of this package's budgets are known to depend on its version.
     key = ""
     if isinstance(new_row, partial) and new_row.func.__module__.startswith("zoo."):
-        key = plan_key(documents, seed, "rows", __version__, least, repr(new_row))
-    if not key:
-        return PackingPlan(**make())
-    return PackingPlan(**cached_arrays("rows", key, make))
+        key = plan_key(documents, seed, "stretches", __version__, least, repr(new_row))
+    row = new_row()
+    if type(row) is TemplateBudget:
+        stream = DocumentStream(documents, seed, gap=row.special_tokens)
+
+        def row_starts() -> Iterator[dict[str, Offsets]]:
+            for starts in _row_starts(stream, row.capacity(), least):
+                yield {"starts": starts}
+
+        arrays = cached_growing_arrays("rows", key, ["starts"], row_starts)
+        return StretchRows(stream, row.capacity(), arrays["starts"])
+    stream = DocumentStream(documents, seed)
+
+    def segments() -> Iterator[dict[str, Offsets]]:
+        return _fill_rows(stream, new_row, least)
+
+    arrays = cached_growing_arrays("rows", key, ["rows", "ends"], segments)
+    return SegmentRows(stream, arrays["rows"], arrays["ends"])
 
 
-def _shuffled_spans(documents: Documents, seed: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each document in random order."""
-    order = document_order(documents, seed)
-    for first in range(0, len(order), BLOCK_DOCUMENTS):
-        places = np.arange(first, min(first + BLOCK_DOCUMENTS, len(order)))
-        for document in order.take(places).tolist():
-            yield documents.document_span(document)
+def _row_starts(stream: DocumentStream, size: int, least: int) -> Iterator[Offsets]:
+    """Yield the first places of successive rows, in blocks, for segments with fixed special tokens.
+
+    Args:
+        stream: the documents, with a gap of the special tokens of a segment after each.
+        size: number of places of a full row.
+        least: least number of units of a segment that is cut, or of an empty rest of a row.
+    """
+    # A row ends ``size`` places after its start. Where that is in a gap, or in the first units of a
+    # document, too few for a segment, the next row begins with the document. Between two such
+    # documents rows are ``size`` places apart, so that they follow from the number of the next one,
+    # which is searched for in many documents at once.
+    start = 0
+    for document_starts, document_ends in stream.document_blocks():
+        lowest_ends = document_starts - stream.gap
+        highest_ends = np.minimum(document_starts + least, document_ends)
+        firsts = [start]
+        counts = []
+        document = 0
+        while document < len(document_starts):
+            part = slice(document, document + SEARCHED_DOCUMENTS)
+            rows = -((firsts[-1] - lowest_ends[part]) // size)
+            begins_row = firsts[-1] + rows * size < highest_ends[part]
+            # The document that the first row begins with is not the next one.
+            begins_row &= rows > 0
+            place = int(begins_row.argmax())
+            if begins_row[place]:
+                counts.append(int(rows[place]))
+                firsts.append(int(document_starts[document + place]))
+                document += place + 1
+            else:
+                document += SEARCHED_DOCUMENTS
+        if len(document_ends):
+            # The last stretch goes on in the next block.
+            last_count = max(0, -(-(int(document_ends[-1]) - firsts[-1]) // size) - 1)
+            counts.append(last_count)
+            start = firsts[-1] + last_count * size
+            ends = np.cumsum(counts)
+            numbers = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+            yield np.repeat(firsts, counts) + numbers * size
+    if len(stream):
+        yield np.array([start])
 
 
 def _fill_rows(
-    spans: Iterable[tuple[int, int]], new_row: BudgetFactory, least: int
-) -> dict[str, Offsets]:
+    stream: DocumentStream, new_row: BudgetFactory, least: int
+) -> Iterator[dict[str, Offsets]]:
     """Fill rows with successive documents; a segment that is cut has at least ``least`` units.
 
-    Returns:
-        The arguments of ``PackingPlan``.
+    Yields:
+        Blocks of the arrays of ``SegmentRows``.
     """
+    # The room that a segment takes may depend on its size in any way, so that the place of a row
+    # depends on all rows before it. Only a block of documents is in memory.
     row = new_row()
-    rows = array("q", [0])
-    starts = array("q")
-    ends = array("q")
-    for position, end in spans:
-        while position < end:
-            size = min(end - position, row.capacity())
-            if size < min(least, end - position):
-                rows.append(len(starts))
-                row = new_row()
-                continue
-            starts.append(position)
-            position += size
-            ends.append(position)
-            row.add(size)
-    if len(starts) > rows[-1]:
-        rows.append(len(starts))
-    return {
-        "rows": np.frombuffer(rows, dtype=np.int64),
-        "starts": np.frombuffer(starts, dtype=np.int64),
-        "ends": np.frombuffer(ends, dtype=np.int64),
-    }
+    position = 0
+    segment_count = 0
+    row_end = 0
+    for starts, document_ends in stream.document_blocks():
+        rows = array("q")
+        ends = array("q")
+        for document_size in (document_ends - starts).tolist():
+            remaining = document_size
+            while remaining:
+                size = row.capacity()
+                if size >= remaining:
+                    size = remaining
+                elif size < least:
+                    row_end = segment_count
+                    rows.append(row_end)
+                    row = new_row()
+                    continue
+                position += size
+                remaining -= size
+                ends.append(position)
+                segment_count += 1
+                row.add(size)
+        yield {"rows": np.array(rows, np.int64), "ends": np.array(ends, np.int64)}
+    if segment_count > row_end:
+        yield {"rows": np.array([segment_count]), "ends": np.empty(0, np.int64)}
 
 
 def _repeated_rows(start: int, end: int, new_row: BudgetFactory, least: int) -> RowPlan:
-    """Return the rows that ``_fill_rows`` makes of one document."""
+    """Return the rows of one document, filled as in ``_fill_rows``."""
     row = new_row()
     sizes = []
     while row.capacity() >= least:
@@ -284,5 +367,18 @@ def _repeated_rows(start: int, end: int, new_row: BudgetFactory, least: int) -> 
         row.add(sizes[-1])
     # The row before the last one may have a segment more: the last few units, where they fit.
     count = max(0, (end - start) // sum(sizes) - 1)
-    last_rows = PackingPlan(**_fill_rows([(start + count * sum(sizes), end)], new_row, least))
+    last_rows: list[list[tuple[int, int]]] = [[]]
+    position = start + count * sum(sizes)
+    row = new_row()
+    while position < end:
+        size = min(end - position, row.capacity())
+        if size < min(least, end - position):
+            last_rows.append([])
+            row = new_row()
+            continue
+        last_rows[-1].append((position, position + size))
+        position += size
+        row.add(size)
+    if not last_rows[-1]:
+        last_rows.pop()
     return RepeatedRows(start, sizes, count, last_rows)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from zoo.data.document_stream import BLOCK_DOCUMENTS, Documents
-from zoo.data.packing import BudgetFactory, RowBudget
+from zoo.data.packing import BudgetFactory, RowBudget, TemplateBudget
 from zoo.errors import UsageError
 from zoo.overrides import override
 
@@ -67,5 +67,8 @@ def plan_decoder_length(
     source_tokens = texts[1:] @ np.array(sources)
     target_tokens = texts[1:] @ np.array(targets)
     decoder_length = max(round(length * target_tokens / source_tokens), targets[-1])
+    if sources == targets == [special_tokens + size for size in range(1, len(sources) + 1)]:
+        # Sources and targets fill their rows alike.
+        return partial(TemplateBudget, length, special_tokens), length
     new_row = partial(Seq2SeqRowBudget, length, decoder_length, tuple(sources), tuple(targets))
     return new_row, decoder_length

@@ -14,6 +14,7 @@ from zoo.data import document_stream, packing
 from zoo.data.corpus import Split
 from zoo.data.document_stream import Documents, document_order
 from zoo.data.offsets import Offsets
+from zoo.data.order import DataOrder
 from zoo.data.packing import (
     BudgetFactory,
     RowBudget,
@@ -183,8 +184,8 @@ def test_rows_of_one_document_repeat(size: int, length: int, new_row: BudgetFact
 class Spans(Documents):
     """Documents of given sizes, some of which are empty."""
 
-    def __init__(self, lengths: list[int]) -> None:
-        self.order = "keyed"
+    def __init__(self, lengths: list[int], order: DataOrder = "keyed") -> None:
+        self.order = order
         self.key = ""
         self.ends = np.cumsum([0, *lengths])
 
@@ -253,6 +254,7 @@ any_sizes = st.lists(
     kind=st.sampled_from(["template", "noise", "prefix", "alternating"]),
     seed=st.integers(0, 99),
     block=st.sampled_from([1, 2, 7, 1000]),
+    order=st.sampled_from(["keyed", "arrays"]),
 )
 def test_rows_are_those_of_a_loop_over_segments(
     lengths: list[int],
@@ -261,11 +263,12 @@ def test_rows_are_those_of_a_loop_over_segments(
     kind: str,
     seed: int,
     block: int,
+    order: DataOrder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(document_stream, "BLOCK_DOCUMENTS", block)
     monkeypatch.setattr(packing, "SEARCHED_DOCUMENTS", block)
-    documents = Spans(lengths)
+    documents = Spans(lengths, order)
     new_row: BudgetFactory = partial(AlternatingBudget, 9)
     if kind == "template":
         new_row = partial(TemplateBudget, length, special_tokens)

@@ -389,7 +389,11 @@ def find_nonfinite(module: nn.Module, run: Callable[[], Any]) -> str:
 
 def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
     """Return whether all values of all tensors are finite, with one synchronization."""
-    flags = [tensor.isfinite().all() for tensor in tensors]
+    # The smallest and the largest value are NaN if any value is, and one pass finds both.
+    flags = []
+    for tensor in tensors:
+        if tensor.numel():
+            flags += [extreme.isfinite() for extreme in tensor.detach().aminmax()]
     return not flags or bool(torch.stack(flags).all())
 
 

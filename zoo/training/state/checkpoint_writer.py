@@ -32,7 +32,7 @@ from zoo.training.state.checkpoints import (
 )
 
 if TYPE_CHECKING:
-    from torch.distributed.checkpoint.staging import DefaultStager
+    from zoo.training.state.shard_stager import ShardStager
 
 LOG = logging.getLogger("zoo")
 
@@ -58,7 +58,7 @@ class CheckpointWriter:
         self._step = 0  # Its step.
         # The copies are kept for the next save: new memory takes longer to write to.
         self._copies: dict[str, Tensors] = {}
-        self._stager: DefaultStager | None = None
+        self._stager: ShardStager | None = None
         # The writing processes wait for each other by a process group of their own, since the
         # training threads use theirs at the same time.
         self._group: distributed.ProcessGroup | None = None
@@ -159,18 +159,12 @@ class CheckpointWriter:
     def _begin_shards(self, folder: Path, groups: Mapping[str, Tensors]) -> "Future[Any]":
         """Copy this process's part of sharded tensors, and begin to write it."""
         # The library is imported on first use: it takes seconds.
-        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
         from torch.distributed.checkpoint.state_dict_saver import async_save
 
+        from zoo.training.state.shard_stager import ShardStager
+
         if self._stager is None:
-            on_gpu = self._dist.device.type == "cuda"
-            options = StagingOptions(
-                use_pinned_memory=on_gpu,
-                use_shared_memory=False,  # The copies are written by this process.
-                use_async_staging=False,  # The next step changes the weights.
-                use_non_blocking_copy=on_gpu,
-            )
-            self._stager = DefaultStager(options)
+            self._stager = ShardStager(on_gpu=self._dist.device.type == "cuda")
             timeout = timedelta(seconds=self._dist.timeout)
             self._group = distributed.new_group(backend="gloo", timeout=timeout)
         write = async_save(

@@ -382,7 +382,7 @@ def main() -> int:
     names = arguments.fault or list(FAULTS)
     options = ("--fsdp",) if arguments.fsdp else ()
     generator = random.Random(arguments.seed)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     with scratch(arguments.keep) as folder, Hosts() as hosts:
         home = folder / "home"
         write_data(home)

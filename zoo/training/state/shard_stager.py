@@ -33,7 +33,9 @@ class ShardStager(DefaultStager):
     @override
     def stage(self, state_dict: dict[str, Any], **kwargs: Any) -> Any:
         if not self._has_same_layout(state_dict):
-            self._copies = dict(super().stage(state_dict, **kwargs))
+            copies = super().stage(state_dict, **kwargs)
+            assert isinstance(copies, dict), "nothing is copied in a thread"
+            self._copies = copies
             return self._copies
         for name, tensor in state_dict.items():
             copy = local_tensor(self._copies[name])

@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._common import Timing, alternate, machine, table, versions
-from zoo.data.mixture import MixtureOrder, cycle_counts
+from zoo.data.mixture import MixtureOrder
+from zoo.data.shares import cycle_counts
 
 LENGTH = 128
 WEIGHTS = {"books": 0.5, "web": 0.3, "code": 0.2}

@@ -272,7 +272,7 @@ def test_a_checkpoint_that_cannot_be_uploaded_does_not_end_a_run(
     assert done.returncode == 4 and done.stdout == "", done.stderr
     assert "the checkpoint of step 2 was not uploaded" in done.stderr
     assert "access is denied" in done.stderr.splitlines()[-1]
-    assert any(path.name == "model.safetensors" for path in uploads())
+    assert "model.safetensors" in {path.name for path in uploads()}
 
 
 @pytest.mark.long

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.data.mixture import (
+from zoo.data.mixture import MixtureOrder, even_order
+from zoo.data.order import KeyedPermutation
+from zoo.data.shares import (
     MAX_CYCLE,
-    MixtureOrder,
     cycle_counts,
-    even_order,
     require_shares,
     shares_by_epochs,
     shares_by_temperature,
 )
-from zoo.data.order import KeyedPermutation
 from zoo.errors import UsageError
 
 WEIGHTS = {"books": 0.613, "web": 0.25, "code": 0.137}

@@ -69,7 +69,7 @@ def test_shards_have_the_bytes_of_one_process(
     shutil.rmtree(cache)
     passes.clear()
     computed = {number: compute(tree, number, 3) for number in (2, 3, 1)}
-    assert all(shard.outputs for shard in computed.values())
+    assert [number for number, shard in computed.items() if not shard.outputs] == []
     assert computed[2].missing == ["1/3", "3/3"]
     assert not computed[1].missing
     assert records(cache) == expected

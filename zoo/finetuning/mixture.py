@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.mixture import cycle_counts, require_shares
 from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.text_io import split_name
+from zoo.data.shares import cycle_counts, require_shares
 from zoo.errors import UsageError, did_you_mean
 from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.order import EpochShuffle, ProportionalMixture, WeightedMixture

@@ -11,12 +11,7 @@ from blake3 import blake3
 
 from zoo.checkpoint import TOKENIZER
 from zoo.data.corpus import DEFAULT_EVAL_FRACTION, TRAIN, Corpus, is_corpus
-from zoo.data.mixture import (
-    MixtureStage,
-    cycle_counts,
-    shares_by_epochs,
-    shares_by_temperature,
-)
+from zoo.data.shares import MixtureStage, cycle_counts, shares_by_epochs, shares_by_temperature
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import UsageError
 from zoo.io.json import JsonStruct, encode_json, read_json_record

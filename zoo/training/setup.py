@@ -11,8 +11,9 @@ from torch import nn
 
 from zoo.checkpoint import TOKENIZER
 from zoo.conversion.model_tensors import check_rules_of_plugin
-from zoo.data.mixture import MixtureOrder, MixtureStage
+from zoo.data.mixture import MixtureOrder
 from zoo.data.order import DEFAULT_ORDER, DataOrder, EpochOrder, RowOrder
+from zoo.data.shares import MixtureStage
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.recipe import SeqLenWarmup

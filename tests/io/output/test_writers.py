@@ -121,6 +121,8 @@ LISTED = {
     "zoo/training/logging/jsonl.py:JsonlLogger.truncate": "a file of open_inside",
     "zoo/training/logging/jsonl.py:_open": "a file of open_inside",
     "zoo/tasks/pet/soft_labels.py:write_soft_labels": STAGED,
+    "zoo/training/mixture.py:_train_on_all": STAGED,
+    "zoo/training/streaming/data.py:_held_out_corpus": TEMPORARY,
     "zoo/training/multi_stage.py:MultiStageRun._train_stages": "a link within the run's directory",
     "zoo/training/multi_stage.py:MultiStageRun.start": STAGED,
     "zoo/training/seeds.py:train_seeds": STAGED,

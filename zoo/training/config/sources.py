@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from zoo.data.mixture import require_shares
+from zoo.data.shares import require_shares
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.limits import MAX_RUN_NUMBER
 

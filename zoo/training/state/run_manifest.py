@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from zoo.data.mixture import MixtureStage
 from zoo.data.order import DataOrder
+from zoo.data.shares import MixtureStage
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.self_digest import read_record
 from zoo.io.json import JsonStruct

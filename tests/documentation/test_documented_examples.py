@@ -146,6 +146,7 @@ class Examples:
             (folder / name).symlink_to(sample)
         (folder / "book.txt").write_text((sample / "alice.txt").read_text("utf-8")[:5000])
         (folder / "reviews.csv").write_text("\n".join(["text,label", *REVIEWS]))
+        (folder / "posts.csv").write_text("\n".join(["text,label", *REVIEWS]))
         (folder / "test.csv").write_text("\n".join(["text,label", *REVIEWS[:10]]))
         (folder / "articles.csv").write_text("title\nA cat.\nA kitten.\n")
         (folder / "news.csv").write_text("headline,body\nCats,A cat slept.\nDogs,A dog ran.\n")

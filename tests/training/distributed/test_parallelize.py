@@ -211,6 +211,21 @@ def test_two_processes_compute_and_communicate_as_documented(
         assert collectives["_reduce_scatter_base_"] == blocks + 1, name
 
 
+@pytest.mark.long
+def test_a_run_that_one_process_began_goes_on_in_two(tmp_path: Path) -> None:
+    """Checkpoints of one process have full tensors, which two processes shard."""
+    words = ["gpt", *options(max_steps=6, save_total_limit=2, config=NO_DROPOUT, ema_decay=0.5)]
+    one_process, run = tmp_path / "one", tmp_path / "run"
+    assert finish(*words, "-o", str(one_process)).returncode == 0
+    done = warm.in_processes(1, "pretrain", "--device", "cpu", *words, "--fsdp", "-o", run)
+    assert done.returncode == 0, done.stderr
+    cut(run, 3)
+    done = warm.in_processes(2, "pretrain", "--resume", run, "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    expected = [record["loss"] for record in records(one_process)]
+    assert [record["loss"] for record in records(run)] == pytest.approx(expected, abs=1e-5)
+
+
 @pytest.mark.by_default("hybrid, kept")
 @pytest.mark.parametrize("name", HYBRID)
 def test_four_processes_in_two_groups_equal_one(tmp_path: Path, name: str) -> None:

@@ -150,6 +150,22 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if to_local is None else to_local()
 
 
+def shard_like(tensor: Tensor, target: Tensor) -> Tensor:
+    """Return a full tensor, sharded as a possible DTensor is; all processes must call it.
+
+    Args:
+        tensor: the full tensor, equal in all processes.
+        target: a tensor of the same shape.
+    """
+    mesh = getattr(target, "device_mesh", None)
+    if mesh is None:
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    placements = target.placements  # type: ignore[attr-defined]
+    return distribute_tensor(tensor.to(mesh.device_type), mesh, placements)
+
+
 class _GatherRows(torch.autograd.Function):
     """Rows of all processes; the backward pass adds the gradients that all have of them."""
 

@@ -11,6 +11,7 @@ from zoo.io.untrusted import parsing
 from zoo.training.config.run_config import RunConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
+from zoo.training.distributed.parallelize import shard_like
 from zoo.training.logging.aggregate import MetricSums
 from zoo.training.loss_module import LossModule
 from zoo.training.optim.base import OptimizerMethod
@@ -20,6 +21,7 @@ from zoo.training.state.checkpoints import (
     OPTIMIZER_SHARDS,
     SHARDS,
     Tensors,
+    is_sharded,
     load_shards,
     shard_names,
 )
@@ -109,7 +111,7 @@ def load_trainer_state_dict(
             if saved.meta.optimizer == "saved":
                 _set_optimizer(trainer, groups.get(OPTIMIZER, {}))
             if trainer.ema is not None:
-                trainer.ema.load_state_dict(groups["ema_decay"])
+                trainer.ema.load_state_dict(_shard_averages(groups["ema_decay"], trainer.ema))
     device = trainer.dist.device
     trainer.step = saved.meta.step
     trainer.tokens = saved.meta.tokens
@@ -200,8 +202,24 @@ def copy_weights_into(
         raise VerificationError(
             f"{path} holds weights of another model: {', '.join(sorted(mismatches)[:3])}"
         )
-    for name, tensor in weights.items():
-        tensor.copy_(tensors[name])
+    _copy_full_tensors(tensors, weights)
+
+
+def _copy_full_tensors(
+    tensors: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor]
+) -> None:
+    """Copy full tensors into those of a run, which may be sharded, by name."""
+    for name, target in targets.items():
+        target.copy_(shard_like(tensors[name], target))
+
+
+def _shard_averages(tensors: Tensors, ema: EMA) -> Tensors:
+    """Return the averages of a checkpoint, sharded as those of a run are."""
+    averages = ema.state_dict()
+    sharded_tensors: Tensors = {}
+    for name, tensor in tensors.items():
+        sharded_tensors[name] = shard_like(tensor, averages.get(name, tensor))
+    return sharded_tensors
 
 
 def _allocate(trainer: TrainerState, labels: set[str]) -> None:
@@ -228,6 +246,12 @@ def _allocate(trainer: TrainerState, labels: set[str]) -> None:
 
 
 def _set_optimizer(trainer: TrainerState, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Load the optimizer's state of a checkpoint with full tensors."""
+    if is_sharded(trainer.loss_module.state_dict()):
+        # The state of sharded weights is made by the optimizer, as the checkpoint has none.
+        _allocate(trainer, {f"{OPTIMIZER}/{label}" for label in tensors})
+        _copy_full_tensors(tensors, _optimizer_state(trainer))
+        return
     numbers = {name: number for number, name in enumerate(_parameter_names(trainer))}
     state: dict[int, Tensors] = {}
     for label, tensor in tensors.items():

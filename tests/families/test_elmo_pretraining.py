@@ -64,7 +64,11 @@ def make_config(**changes: Any) -> TrainConfig:
 def trainer(rows_at_once: int = 4, samples: int | None = None, **config: Any) -> Trainer:
     task = objective(5, samples, **config)
     micros = [range(k, k + rows_at_once) for k in range(0, 4, rows_at_once)]
-    loader: Any = SimpleNamespace(micro_batches=micros)
+    loader: Any = SimpleNamespace(
+        micro_batches=micros,
+        state_dict=lambda step, dist: {},
+        load_state_dict=lambda step, tensors: None,
+    )
     return Trainer(LossModule(task, make_model(task)), make_config(), HERE, loader)
 
 

@@ -325,12 +325,12 @@ class _Workers(Multiprocess):
             assert worker.restart_time is not None, "it was planned"
             if time.monotonic() >= worker.restart_time:
                 self.processes[index] = self._start_worker(worker)
-        if all(
-            worker.failed_starts >= MAX_FAILED_STARTS and not worker.is_running
-            for worker in self.processes
-        ):
-            worker = self.processes[0]
-            raise _start_error(worker, "no process of the server can be started any more")
+        # One that is being started again has failed as often; those that serve have not failed.
+        if all(worker.failed_starts >= MAX_FAILED_STARTS for worker in self.processes):
+            ended_worker = next(worker for worker in self.processes if not worker.is_running)
+            error = _start_error(ended_worker, "no process of the server can be started any more")
+            self._kill_all()
+            raise error
 
     @override
     def handle_signals(self) -> None:

@@ -30,6 +30,7 @@ NAMES = {
     "roberta-base": MODEL,
     "runs/sst2/model": CLASSIFIER,
     "train.tsv": "t.tsv",
+    "table.tsv": "t.tsv",
     "wikipedia/": "books/",
 }
 FEW_STEPS = ["--max-steps", "2", "--no-score"]
@@ -63,10 +64,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# of no new run, or of teachers that tests/families/test_bart_tasks.py and
-# tests/distillation/test_static_student.py make
+# of no new run, of a part of a cache (tests/distillation/test_teacher_shards.py), or of teachers
+# that tests/families/test_bart_tasks.py and tests/distillation/test_static_student.py make
 WITHOUT_RUNS = re.compile(
-    "--resume|--continue-from|--print-recipe|--teacher bart-large-cnn|--student static"
+    "--shard|--resume|--continue-from|--print-recipe|--teacher bart-large-cnn|--student static"
 )
 
 

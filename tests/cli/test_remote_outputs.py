@@ -27,6 +27,13 @@ STEPS = (
 ROWS = [{"text": f"the text {number} of the table"} for number in range(40)]
 
 
+@pytest.fixture(params=[0.0, pytest.param(0.1, marks=pytest.mark.long)])
+def failing(request: pytest.FixtureRequest) -> float:
+    """Share of the requests that fail; the pauses before they are repeated take seconds."""
+    share: float = request.param
+    return share
+
+
 @pytest.fixture
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = newer.newer_inputs(tmp_path / "inputs")
@@ -86,10 +93,10 @@ def test_only_what_zoo_wrote_is_replaced(inputs: Path, store: Store) -> None:
     assert contents(store, "model") == {**after, "notes.txt": b"mine"}
 
 
-def test_results_of_a_job_that_is_resumed(inputs: Path, store: Store) -> None:
+def test_results_of_a_job_that_is_resumed(inputs: Path, store: Store, failing: float) -> None:
     words = ["run", "classify", inputs / "model", "--input", inputs / "rows.jsonl"]
     assert warm.zoo(*words, "-o", "local.jsonl").returncode == 0
-    store.failing = 0.1
+    store.failing = failing
     done = warm.zoo(*words, "-o", store.at("out/rows.jsonl"))
     assert done.returncode == 0, done.stderr
     assert f"wrote {store.at('out/rows.jsonl')}, 40 rows" in done.stdout
@@ -100,14 +107,14 @@ def test_results_of_a_job_that_is_resumed(inputs: Path, store: Store) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_vectors_of_an_embedding_job(inputs: Path, store: Store) -> None:
+def test_vectors_of_an_embedding_job(inputs: Path, store: Store, failing: float) -> None:
     store["rows.jsonl"] = (inputs / "rows.jsonl").read_bytes()
     done = warm.zoo("convert", inputs / "model", "--head", "none", "-o", "model")
     assert done.returncode == 0, done.stderr
     words = ["run", "embed", "model"]
     done = warm.zoo(*words, "--input", inputs / "rows.jsonl", "-o", "local.npy")
     assert done.returncode == 0, done.stderr
-    store.failing = 0.1
+    store.failing = failing
     for force in ([], ["--force"]):
         target = store.at("out/local.npy")
         done = warm.zoo(*words, "--input", store.at("rows.jsonl"), "-o", target, *force)
@@ -118,14 +125,14 @@ def test_vectors_of_an_embedding_job(inputs: Path, store: Store) -> None:
         assert content == Path(name).read_bytes(), name
 
 
-def test_shards_of_many_files(inputs: Path, store: Store) -> None:
+def test_shards_of_many_files(inputs: Path, store: Store, failing: float) -> None:
     (inputs / "many" / "deep").mkdir(parents=True)
     for number, name in enumerate(("a.jsonl", "b.jsonl", "deep/c.jsonl")):
         (inputs / "many" / name).write_text(json.dumps(ROWS[number]) + "\n")
     store.put_folder(inputs / "many", "many")
     words = ["run", "classify", inputs / "model"]
     assert warm.zoo(*words, "--input", inputs / "many", "--output", "local").returncode == 0
-    store.failing = 0.1
+    store.failing = failing
     words += ["--input", store.at("many"), "--output", store.at("out")]
     first = warm.zoo(*words, "--shard", "1/2")
     assert first.returncode == 0, first.stderr
@@ -146,11 +153,11 @@ def test_shards_of_many_files(inputs: Path, store: Store) -> None:
     assert contents(store, "out").keys() == {*local, ".zoo-files.json"}
 
 
-def test_a_corpus_that_a_run_reads(inputs: Path, store: Store) -> None:
+def test_a_corpus_that_a_run_reads(inputs: Path, store: Store, failing: float) -> None:
     words = ["corpus", "build", inputs / "texts.txt"]
     words += ["--tokenizer", "train", "--family", "gpt", "--vocab-size", "300"]
     assert warm.zoo(*words, "-o", "local").returncode == 0
-    store.failing = 0.1
+    store.failing = failing
     done = warm.zoo(*words, "-o", store.at("corpus"))
     assert done.returncode == 0, done.stderr
     assert contents(store, "corpus") == local_contents(Path("local"))
@@ -217,10 +224,10 @@ def is_same_run(store: Store, local: Path) -> None:
         assert remote_files[name] == local_files[name], name
 
 
-def test_a_run_of_a_bucket(inputs: Path, store: Store) -> None:
+def test_a_run_of_a_bucket(inputs: Path, store: Store, failing: float) -> None:
     assert warm.zoo(*run_words(inputs), "-o", "local").returncode == 0
     url = store.at("runs/x")
-    store.failing = 0.1
+    store.failing = failing
     done = warm.zoo(*run_words(inputs), "-o", url)
     store.failing = 0
     assert done.returncode == 0, done.stderr
@@ -233,7 +240,7 @@ def test_a_run_of_a_bucket(inputs: Path, store: Store) -> None:
     for name in contents(store, "runs/x"):
         if name.startswith("model/") or "step-6" in name or name == "final.json":
             store.remove(f"runs/x/{name}")
-    store.failing = 0.1
+    store.failing = failing
     done = warm.zoo("pretrain", "--resume", url)
     store.failing = 0
     assert done.returncode == 0, done.stderr

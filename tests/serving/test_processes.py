@@ -66,6 +66,7 @@ def test_a_server_ends_when_no_process_can_be_started(tmp_path: Path) -> None:
     assert pauses[:3] == [0.1, 0.2, 0.2]
 
 
+@pytest.mark.long
 def test_a_process_that_ends_soon_is_restarted_after_growing_pauses(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.remote import DENIED, Store, Web
 from zoo.errors import SourceError, UsageError, VerificationError, with_places
+from zoo.io import retries
 from zoo.io.remote import client
 from zoo.io.remote.cache import fetch, forget_snapshots
 from zoo.io.urls import RemoteUrl
@@ -89,6 +90,7 @@ def test_a_damaged_copy_is_downloaded_again(store: Store) -> None:
 
 def test_requests_that_fail_are_repeated(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "BLOCK_BYTES", 20_000)
+    monkeypatch.setattr(retries, "INITIAL_DELAY", 0.02)
     for number in range(5):
         store[f"d/{number}"] = CONTENT[number:]
     store.failing = 0.2

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.data.readers.documents import ReaderConfig, missing_field
-from zoo.data.streams.shards import Row, Segment, Shard, require_text
+from zoo.data.streams.shards import Row, Segment, Shard, require_text, segments_of_parts
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.files import open_regular
 from zoo.io.json import read_json_object
@@ -16,7 +16,6 @@ ARROW = ".arrow"
 STATE = "state.json"
 DATASET_DICT = "dataset_dict.json"
 MAGIC = b"ARROW1"  # The first bytes of a file with an index of its batches.
-BATCH_ROWS = 256  # Rows whose texts are decoded together.
 
 
 class ArrowShard(Shard):
@@ -40,21 +39,9 @@ class ArrowShard(Shard):
 
     @override
     def segments(self, number: int, target_bytes: int) -> list[Segment]:
-        segments = []
-        start = 0
-        end = 0
-        size = 0
         with _open_arrow(self.file) as (_, batches):
-            for batch in batches:
-                end += batch.num_rows
-                size += batch.nbytes
-                if size >= target_bytes:
-                    segments.append(Segment(number, start, end, 0, 0))
-                    start = end
-                    size = 0
-        if end > start:
-            segments.append(Segment(number, start, end, 0, 0))
-        return segments
+            parts = [(batch.num_rows, batch.nbytes) for batch in batches]
+        return segments_of_parts(number, parts, target_bytes)
 
     @override
     def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:

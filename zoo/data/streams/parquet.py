@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from zoo.data.readers.documents import ReaderConfig, check_parquet_text
 from zoo.data.readers.parquet import open_parquet
-from zoo.data.streams.shards import Row, Segment, Shard, require_text
+from zoo.data.streams.shards import Row, Segment, Shard, require_text, segments_of_parts
 from zoo.overrides import override
 
 BATCH_ROWS = 256  # Rows that are decoded together.
@@ -21,21 +21,10 @@ class ParquetShard(Shard):
 
     @override
     def segments(self, number: int, target_bytes: int) -> list[Segment]:
-        segments = []
-        start = 0
-        end = 0
-        size = 0
         with open_parquet(self.file) as table:
-            metadata = table.metadata
-            for index in range(metadata.num_row_groups):
-                group = metadata.row_group(index)
-                end += group.num_rows
-                size += group.total_byte_size
-                if size >= target_bytes or index == metadata.num_row_groups - 1:
-                    segments.append(Segment(number, start, end, 0, 0))
-                    start = end
-                    size = 0
-        return segments
+            groups = map(table.metadata.row_group, range(table.metadata.num_row_groups))
+            parts = [(group.num_rows, group.total_byte_size) for group in groups]
+        return segments_of_parts(number, parts, target_bytes)
 
     @override
     def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:

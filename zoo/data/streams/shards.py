@@ -1,7 +1,7 @@
 """Shards of a stream: files whose rows are documents, and which are read from any row on."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,6 +66,32 @@ class Shard(ABC):
 def whole_shard(number: int) -> Segment:
     """Return the segment of a shard that cannot be cut."""
     return Segment(number, 0, TO_THE_END, 0, TO_THE_END)
+
+
+def segments_of_parts(
+    number: int, parts: Iterable[tuple[int, int]], target_bytes: int
+) -> list[Segment]:
+    """Return the segments of a shard that is read in parts; small parts share a segment.
+
+    Args:
+        number: number of the shard.
+        parts: number of rows and of bytes of each part.
+        target_bytes: size from which on a segment is complete.
+    """
+    segments = []
+    start = 0
+    end = 0
+    size = 0
+    for rows, part_bytes in parts:
+        end += rows
+        size += part_bytes
+        if size >= target_bytes:
+            segments.append(Segment(number, start, end, 0, 0))
+            start = end
+            size = 0
+    if end > start:
+        segments.append(Segment(number, start, end, 0, 0))
+    return segments
 
 
 def require_text(value: Any, location: str, field: str) -> str:

@@ -1,8 +1,9 @@
 """Languages by a model of fastText that is trained here."""
 
-from contextlib import suppress
+import os
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import fasttext
 import pytest
@@ -15,15 +16,22 @@ ENGLISH = "the people of this town have been waiting for the bus since the morni
 GERMAN = "die Leute in dieser Stadt warten seit dem Morgen auf den Bus und das Wetter"
 
 
-def train(path: Path) -> Any:
-    """Return a model of labelled lines."""
-    # Training begins with memory that fastText 0.9.2 does not clear, and fails if it finds a NaN.
-    # Large tables, here with n-grams of letters, get new memory, which is clear.
-    settings = {"dim": 100, "minn": 2, "maxn": 4, "bucket": 2000, "epoch": 20}
-    for _ in range(20):
-        with suppress(RuntimeError):
-            return fasttext.train_supervised(str(path), thread=1, verbose=0, **settings)
-    raise RuntimeError("fastText finds NaN each time")
+TRAINING = """
+import sys
+import fasttext
+model = fasttext.train_supervised(sys.argv[1], thread=1, verbose=0, epoch=20)
+model.save_model(sys.argv[2])
+"""
+
+
+def train(texts: Path, model: Path) -> None:
+    """Train a model on labelled lines.
+
+    fastText 0.9.2 begins with memory that it does not clear, and fails if it finds a NaN there. In
+    the process, glibc sets what it allocates to the complement of a byte, here to zero.
+    """
+    words = [sys.executable, "-c", TRAINING, str(texts), str(model)]
+    subprocess.run(words, env={**os.environ, "MALLOC_PERTURB_": "255"}, check=True)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +44,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for start in range(len(words) - 3):
             lines += [f"__label__{label} {' '.join(words[start : start + 4])}"] * 20
     (folder / "train.txt").write_text("\n".join(lines))
-    trained = train(folder / "train.txt")
-    trained.save_model(str(folder / "model.bin"))
+    train(folder / "train.txt", folder / "model.bin")
     return folder / "model.bin"
 
 

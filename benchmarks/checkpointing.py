@@ -43,9 +43,9 @@ class Period:
     """Seconds of a number of steps.
 
     Attributes:
-        steps: of the steps.
-        waiting: of the saves, as the steps see them.
-        cpu: of the processor, of all threads of the process, for both.
+        steps: seconds that the steps take.
+        waiting: seconds that the steps wait for saves.
+        cpu: CPU time of all threads of the process.
     """
 
     steps: float

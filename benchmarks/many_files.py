@@ -6,7 +6,7 @@
 Short texts are written to Parquet files, and embedded three times: by one process with all cores,
 by ``--shard`` in several processes, and on Ray if it is installed. With ``--kill``, the first shard
 and one actor are killed after so many seconds; the shard is then started again. Every row must be
-there once, and the outputs must be those of the first process to the byte. All runs have one thread
+there once, and the outputs must have the bytes of the first process. All runs have one thread
 for each model, but for the first, which has as many as there are shards.
 """
 

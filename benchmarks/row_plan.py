@@ -8,7 +8,7 @@ tokens. Each side runs in processes of its own: it opens the corpus, goes to the
 epoch, and reads its 256 rows of 512 tokens.
 
 * ``first process``: ``zoo``, which writes the sums of the documents.
-* ``next process``: ``zoo``, which maps them. Its rows are compared with those of the first.
+* ``next process``: ``zoo``, which maps them. Its rows have to equal the first process's.
 * ``filled rows``: ``zoo`` for runs that earlier versions began, and for sources and targets of one
   length, up to ``--filled-up-to`` tokens.
 * ``noise``: ``zoo`` for T5's spans of noise without ``concat_documents``. The room that a text
@@ -19,7 +19,7 @@ epoch, and reads its 256 rows of 512 tokens.
   ``load_state_dict``; in the environment of ``--litdata``, and left out without it. Rows are
   stretches of chunks, regardless of documents, and chunks are read in turn.
 
-CPU seconds are those of the process after its imports, and memory is the peak above that after the
+CPU time is counted after the imports of a process, and memory is the peak above that after the
 imports, all of it and the part that is not a mapped file.
 """
 

@@ -54,4 +54,5 @@ def test_frequencies_of_published_files_are_left_out(dtype: type[np.floating[Any
     changed = frequencies.copy()
     changed[3] *= dtype(1.5)
     assert not is_frequencies(changed)
+    assert not is_frequencies(np.array([np.nan]))
     assert not is_frequencies(frequencies[::-1])

@@ -15,7 +15,7 @@ from zoo.io.sizes import check_size
 from zoo.overrides import override
 
 _observers: list[tuple[frozenset[str], Callable[[int], None]]] = []  # of ``count_reads``
-_read_digests: list["ReadDigests"] = []  # of ``hash_reads``
+_active_digests: list["ReadDigests"] = []  # What ``hash_reads`` computes at the moment.
 _FLAGS = os.O_RDONLY | BINARY | CLOEXEC | NONBLOCK | NOCTTY
 
 
@@ -30,7 +30,7 @@ def open_regular(path: Path) -> BufferedReader:
         try:
             _check_regular(path, os.fstat(descriptor))
             observed = next((o for o in reversed(_observers) if str(path) in o[0]), None)
-            digests = next((d for d in reversed(_read_digests) if str(path) in d.paths), None)
+            digests = _digests_of(path)
             if observed is None and digests is None:
                 return os.fdopen(descriptor, "rb")
             on_read = _ignore if observed is None else observed[1]
@@ -123,11 +123,19 @@ class _HashedFile(_CountedFile):
 def hash_reads(paths: Collection[str]) -> Iterator[ReadDigests]:
     """Compute the digests of files that are read as streams meanwhile."""
     digests = ReadDigests(paths)
-    _read_digests.append(digests)
+    _active_digests.append(digests)
     try:
         yield digests
     finally:
-        _read_digests.remove(digests)
+        _active_digests.remove(digests)
+
+
+def _digests_of(path: Path) -> ReadDigests | None:
+    """Return the digests that a file belongs to, if they are computed at the moment."""
+    for digests in reversed(_active_digests):
+        if str(path) in digests.paths:
+            return digests
+    return None
 
 
 @contextlib.contextmanager

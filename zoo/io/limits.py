@@ -82,7 +82,7 @@ MAX_PARQUET_ITEMS = 1_000_000  # strings, and items of a list, in the metadata o
 # Training runs. Their settings come from recipes, files and options.
 MAX_THREADS = 1024  # libraries abort the process if they cannot start that many threads
 MAX_RUN_NUMBER = 1_000_000_000  # steps, tokens of a step, steps between checkpoints
-MAX_LANES = 4096  # of a stream, each with a block of documents in memory
+MAX_LANES = 4096  # Lanes of a stream. Each has a block of documents in memory.
 MAX_ROW_TOKENS = 1 << 20  # tokens of a training example
 MAX_NEW_VOCABULARY = 4_000_000  # of a new tokenizer; its training takes 70 bytes for each at once
 MAX_STATE_BYTES = 64 << 20  # of run.json, and of a checkpoint's state.json, which lists its files

@@ -34,11 +34,11 @@ BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 30
 STOP_SECONDS = 30  # for requests that were begun when the server ends
 START_SECONDS = 600.0  # in which a process has to load its models
-READY_SECONDS = 0.1  # in which a process says whether it is ready
+READY_SECONDS = 0.1  # Seconds in which a process says whether it is ready.
 FIRST_PAUSE = 1.0  # seconds between two starts of a process; each pause is twice the last one
 LONGEST_PAUSE = 60.0
 STEADY_SECONDS = 30.0  # A process that has served for less is restarted after a pause.
-MAX_FAILED_STARTS = 5  # in a row, of every process, after which the server ends
+MAX_FAILED_STARTS = 5  # Failed starts in a row of every process that end the server.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -51,7 +51,7 @@ class BatchLoader:
         lengths: NDArray[np.int64] | None = None,
         # all ranks share each micro-batch, instead of the step's rows
         split_micro_batches: bool = False,
-        sources: RowSources | None = None,  # of the rows; by default the dataset's, if it has some
+        sources: RowSources | None = None,  # Sources of the rows; by default the dataset's, if any.
     ) -> None:
         self.collate = collate or objective.collate
         self._collate_sample = objective.collate

@@ -37,7 +37,7 @@ def is_frequencies(array: "NDArray[np.generic[Any]]") -> bool:
     import numpy as np
 
     values = array.astype(np.float64).reshape(-1)
-    if values.size == 0 or abs(values[0] - 1) > 1e-3 or np.any(values <= 0):
+    if values.size == 0 or not abs(values[0] - 1) <= 1e-3 or not np.all(values > 0):
         return False
     if values.size == 1:
         return True

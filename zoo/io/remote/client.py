@@ -18,9 +18,10 @@ from zoo.io.urls import RemoteUrl, require_safe_key
 Result = TypeVar("Result")
 BLOCK_BYTES = 8 << 20  # bytes of a request
 PART_BYTES = 16 << 20  # bytes of a part of an upload; files of twice the size have several
-MAX_PARTS = 10_000  # of an upload to S3
+MAX_PARTS = 10_000  # Most parts that an upload to S3 may have.
 SECONDS = 60  # without an answer
-MAX_FAILURES = 6  # in a row; a job makes many more requests than a download of the Hub
+# Failures in a row that end a request; a job makes many more requests than a download of the Hub.
+MAX_FAILURES = 6
 PACKAGES: dict[str, tuple[str, ...]] = {
     "s3": ("s3fs",),
     "gs": ("gcsfs",),
@@ -159,9 +160,9 @@ def upload(source: Path, url: RemoteUrl) -> RemoteFile:
     # never come to its end.
     filesystem = open_filesystem(url, repeats_parts=True)
     require_writable(url)
-    before = os.stat(source)
+    status = os.stat(source)
     options = {"chunksize": PART_BYTES} if url.scheme == "s3" else {}
-    if before.st_size > PART_BYTES * MAX_PARTS:
+    if status.st_size > PART_BYTES * MAX_PARTS:
         options = {}  # The library chooses larger parts.
     _call(
         url,
@@ -169,8 +170,9 @@ def upload(source: Path, url: RemoteUrl) -> RemoteFile:
         max_failures=MAX_FAILURES // 2,
     )
     remote = find(url)
-    size = os.stat(source).st_size
-    has_grown = (size, os.stat(source).st_mtime_ns) != (before.st_size, before.st_mtime_ns)
+    status_after = os.stat(source)
+    size = status_after.st_size
+    has_grown = (size, status_after.st_mtime_ns) != (status.st_size, status.st_mtime_ns)
     if remote is None or (remote.bytes != size and not has_grown):  # A log grows meanwhile.
         raise VerificationError(
             f"{url} does not have the {size:,} bytes that were uploaded", "run the command again"

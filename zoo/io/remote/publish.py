@@ -44,7 +44,7 @@ Use = Literal["output", "job", "run"]
 class UploadedFile(JsonStruct):
     """A file of an output that a store has."""
 
-    bytes: int  # of the file on this machine when it was uploaded
+    bytes: int  # Length of the file on this machine when it was uploaded.
     modified_ns: int
     version: str  # what the store calls its contents
 

@@ -76,10 +76,10 @@ def check_sources(data: Any) -> None:
                 "take letters, digits, - and _",
             )
         if not source.paths:
-            others = [other for other in sources if sources[other].paths]
+            names_with_text = [other for other in sources if sources[other].paths]
             raise UsageError(
                 f"the source {name} has no training text",
-                did_you_mean(name, others) or f"--train {name}=PATH",
+                did_you_mean(name, names_with_text) or f"--train {name}=PATH",
             )
     _check_mixing(data, sources)
     previous_step = 0

@@ -23,7 +23,7 @@ from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
 from zoo.finetuning.setup import SplitProblems, read_splits
 from zoo.plugins.tasks import training_task
-from zoo.tasks.sentences.data import read_sentences
+from zoo.tasks.sentences.train import read_sentences
 from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import validate_config

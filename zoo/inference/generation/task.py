@@ -1,6 +1,6 @@
 """Base class of tasks that generate text."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -19,6 +19,31 @@ if TYPE_CHECKING:
     from zoo.inference.generation.processors import Processor
     from zoo.tokenizers import Encoded, TextTokenizer
     from zoo.tokenizers.tokenizer import Text
+
+
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoded from incomplete UTF-8
+
+
+def stream_text(
+    tokens: Iterable[int], decode: Callable[[Sequence[int]], str], before: Sequence[int] = ()
+) -> Iterator[str]:
+    """Yield the text that each token adds.
+
+    A token may be part of a character, or change the spelling of the text before it; text that
+    may still change is held back.
+    """
+    prefix = list(before)
+    length = len(decode(prefix)) if prefix else 0
+    text = ""
+    for token in tokens:
+        prefix.append(token)
+        text = decode(prefix)
+        if len(text) > length and not text.endswith(UNFINISHED):
+            yield text[length:]
+            length = len(text)
+    if len(text) > length:
+        yield text[length:]
+
 
 OPTIONS = tuple(GenerationConfig.__dataclass_fields__)
 
@@ -218,7 +243,6 @@ class GenerationTask(BatchTask):
         if self.settings.num_beams > 1:
             raise UsageError("beam search finds a text at its end", "stream without beams")
         from zoo.inference.generation.generate import stream
-        from zoo.inference.generation.streaming import stream_text
 
         self.validate(record)
         (encoded,) = self.encode([self.prepare(record.text)])

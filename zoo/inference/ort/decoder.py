@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnxruntime import OrtValue
+from onnxruntime import InferenceSession, OrtValue
 
 from zoo.families.onnx import (
     LOGITS,
@@ -18,16 +18,64 @@ from zoo.families.onnx import (
     USE_CACHE,
 )
 from zoo.inference.check_outputs import check_cache
-from zoo.inference.ort.rows import RowSelector
 from zoo.inference.ort.runtime import create_session, ort_value, run_values
 
 if TYPE_CHECKING:
     from zoo.inference.session import Floats
 
+
 Integers = NDArray[np.int64]
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 ENCODED = "last_hidden_state"
 Values = dict[str, OrtValue]
+
+
+# The versions of ONNX 1.12, so that earlier releases of ONNX Runtime read the graph.
+GATHER_OPSET = 17
+GATHER_IR_VERSION = 8
+
+
+class RowSelector:
+    """Selects rows of tensors by a graph in ONNX Runtime, so that none is copied to the host."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = device
+        self._sessions: dict[int, InferenceSession] = {}  # by element type
+
+    def select(
+        self, values: Mapping[str, OrtValue], rows: NDArray[np.int64]
+    ) -> dict[str, OrtValue]:
+        """Return rows of the first axis of each tensor."""
+        indices = ort_value(rows)
+        selected = {}
+        for name, value in values.items():
+            element_type = value.element_type()
+            if element_type not in self._sessions:
+                self._sessions[element_type] = create_session(
+                    gather_graph(element_type), self._device
+                )
+            inputs = {"values": value, "rows": indices}
+            outputs = run_values(self._sessions[element_type], inputs, ["selected"], self._device)
+            selected[name] = outputs["selected"]
+        return selected
+
+
+def gather_graph(element_type: int) -> bytes:
+    """Return a graph that selects rows of a tensor with any number of axes."""
+    from onnx import TensorProto, helper  # not needed without beams, and slow to import
+
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["values", "rows"], ["selected"], axis=0)],
+        "rows",
+        [
+            helper.make_tensor_value_info("values", element_type, None),
+            helper.make_tensor_value_info("rows", TensorProto.INT64, [None]),
+        ],
+        [helper.make_tensor_value_info("selected", element_type, None)],
+    )
+    opsets = [helper.make_opsetid("", GATHER_OPSET)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=GATHER_IR_VERSION)
+    return bytes(model.SerializeToString())
 
 
 class OrtDecodeState:

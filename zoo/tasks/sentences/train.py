@@ -1,11 +1,13 @@
 """Sentences without labels, whose embeddings are learned from a teacher."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from zoo.data.readers.documents import ReaderConfig, iter_files
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
@@ -20,7 +22,7 @@ from zoo.inference.results import ResultContext, TaskResults
 from zoo.objectives.base import Outputs
 from zoo.overrides import override
 from zoo.sentence_models.torch_modules import SentenceModules, load_modules
-from zoo.tasks.sentences.data import read_sentences
+from zoo.tasks.causal_lm.data import texts_of
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
@@ -28,6 +30,20 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from zoo.checkpoint import Checkpoint
+
+
+def read_sentences(
+    paths: Iterable[str | Path], column: str, problems: RowProblems | None = None
+) -> list[TextGroup]:
+    """Return the sentences of files: lines of text, or a column of tables."""
+    reading = ReaderConfig(document_separator="line", text_field=column)
+
+    def sentences(file: Path, file_problems: RowProblems) -> Iterator[TextGroup]:
+        for text, location in texts_of(file, reading, "text", file_problems):
+            yield TextGroup((text,), None, location)
+
+    return list(iter_files(paths, sentences, problems, "text", "give a file with text"))
+
 
 NAME = "sentences"
 DENSE = Representation()

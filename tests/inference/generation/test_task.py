@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from zoo.inference.generation.streaming import stream_text
+from zoo.inference.generation.task import stream_text
 
 
 def of_bytes(tokens: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from onnxruntime import OrtValue
 
-from zoo.inference.ort.rows import RowSelector
+from zoo.inference.ort.decoder import RowSelector
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

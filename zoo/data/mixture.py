@@ -4,8 +4,9 @@ The source of a row is a function of its position in a run, like everything else
 (``zoo.data.order``). Sources are read in *cycles*, in each of which every source has an exact
 number of rows. The rows of a source are evenly spread over a cycle: before any row, each source has
 had its share of the rows up to one row. A source's own rows are shuffled, and shuffled anew in each
-of its epochs. How many rows of a source come before a position follows from the number of the
-cycle and the place in it, so that a run begins anywhere without reading what comes before.
+of its epochs; a stream has its rows in an order of its own (``zoo.data.streams``). How many rows of
+a source come before a position follows from the number of the cycle and the place in it, so that a
+run begins anywhere without reading what comes before.
 """
 
 import math
@@ -18,7 +19,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.order import DataOrder, EpochOrder, KeyedPermutation, RowOrder
+from zoo.data.streams.lane_order import LaneOrder, StepRows
 from zoo.overrides import override
+
+# Number of indices that a stream has in a mixture. It has no last row, and no run reads as many.
+STREAM_ROWS = 1 << 40
+
+
+@dataclass(frozen=True)
+class StreamSteps:
+    """The lanes of the streams of a mixture, and the steps that read them.
+
+    Attributes:
+        lanes: stream -> number of its lanes.
+        rows_per_step: number of rows of a step, of all sources.
+        first_row: number of rows before the first of these steps.
+    """
+
+    lanes: Mapping[str, int]
+    rows_per_step: int
+    first_row: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,10 +112,11 @@ class MixtureOrder(RowOrder):
 
     Args:
         kind: kind of the orders of a source's rows.
-        sizes: source -> number of its rows.
+        sizes: source -> number of its rows, or ``STREAM_ROWS``.
         stages: position of the first row of each stage, from 0 and ascending, and the number of
             rows of each source in a cycle.
         seed: seed of the run.
+        streams: lanes of the sources that are streams; ``None`` if there are none.
     """
 
     def __init__(
@@ -104,10 +125,10 @@ class MixtureOrder(RowOrder):
         sizes: Mapping[str, int],
         stages: Sequence[tuple[int, Mapping[str, int]]],
         seed: int,
+        streams: StreamSteps | None = None,
     ) -> None:
         self.names = list(sizes)
         self._offsets = np.cumsum([0, *sizes.values()])
-        self._orders = [EpochOrder(kind, size, seed, name) for name, size in sizes.items()]
         self._first_rows = [first_row for first_row, _ in stages]
         self._cycles: list[Cycle] = []
         # Rows of each source before each stage.
@@ -120,10 +141,34 @@ class MixtureOrder(RowOrder):
             self._rows_before.append(rows)
             row_counts = tuple(counts.get(name, 0) for name in self.names)
             self._cycles.append(make_cycle(row_counts, seed))
+        self._orders: list[RowOrder] = []
+        for name, size in sizes.items():
+            if streams is not None and name in streams.lanes:
+                self._orders.append(self._stream_order(name, streams))
+            else:
+                self._orders.append(EpochOrder(kind, size, seed, name))
+
+    def _stream_order(self, name: str, streams: StreamSteps) -> LaneOrder:
+        """Return the order of the rows of a stream, whose number in a step may differ by stage."""
+        source = self.names.index(name)
+        steps = []
+        for first_row in sorted({streams.first_row, *self._first_rows}):
+            if first_row < streams.first_row:
+                continue
+            cycle = self._cycles[self._stage(first_row)]
+            # As many rows as some cycles have the same number of each source wherever they begin.
+            cycles, remainder = divmod(streams.rows_per_step, len(cycle))
+            count = None if remainder else cycles * int(cycle.counts[source])
+            steps.append(StepRows(self.rows_before(first_row)[name], count or None))
+        return LaneOrder(streams.lanes[name], steps)
+
+    def _stage(self, number: int) -> int:
+        """Return the number of the stage of a position."""
+        return bisect_right(self._first_rows, number) - 1
 
     def source_row(self, number: int) -> tuple[int, int]:
         """Return the number of the source at a position, and how many of its rows came before."""
-        stage = bisect_right(self._first_rows, number) - 1
+        stage = self._stage(number)
         cycle = self._cycles[stage]
         cycles, place = divmod(number - self._first_rows[stage], len(cycle))
         source = int(cycle.order[place])
@@ -137,7 +182,7 @@ class MixtureOrder(RowOrder):
 
     def rows_before(self, number: int) -> dict[str, int]:
         """Return how many rows each source has before a position."""
-        stage = bisect_right(self._first_rows, number) - 1
+        stage = self._stage(number)
         rows = self._rows_before[stage]
         rows = rows + self._cycles[stage].rows_before(number - self._first_rows[stage])
         return dict(zip(self.names, rows.tolist(), strict=True))

@@ -249,7 +249,7 @@ def distill_setup(
         config = msgspec.structs.replace(config, max_seq_len=longest)
         base = finetune_setup(config, **options)
     else:
-        if config.data.streaming:
+        if config.data.streaming or config.data.streamed_sources():
             raise UsageError(
                 "a distillation reads a corpus, and data.streaming is set",
                 "leave it out: the corpus is built at the first run",

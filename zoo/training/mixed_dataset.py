@@ -9,7 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zoo.objectives.base import SOURCE_IDS, Batch, Example, ExampleDataset, SourceCounts
+from zoo.data.mixture import STREAM_ROWS
+from zoo.objectives.base import (
+    SOURCE_IDS,
+    Batch,
+    Example,
+    ExampleDataset,
+    ExampleSource,
+    SourceCounts,
+)
 from zoo.overrides import override
 
 
@@ -48,19 +56,22 @@ class MixedDataset(ExampleDataset, RowSources):
     """The rows of several sources, one source after another.
 
     Args:
-        datasets: source -> its rows.
+        datasets: source -> its rows, which may be a stream.
     """
 
-    def __init__(self, datasets: Mapping[str, ExampleDataset]) -> None:
+    def __init__(self, datasets: Mapping[str, ExampleSource]) -> None:
         self.datasets = dict(datasets)
         self._datasets = list(datasets.values())
         # First row of each source, and the number of rows.
-        self._starts: list[int] = np.cumsum([0, *map(len, self._datasets)]).tolist()
+        self._starts: list[int] = np.cumsum([0, *self.sizes.values()]).tolist()
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of rows of each source."""
-        return {name: len(dataset) for name, dataset in self.datasets.items()}
+        """Number of rows of each source; of a stream, the number of its indices."""
+        sizes = {}
+        for name, dataset in self.datasets.items():
+            sizes[name] = len(dataset) if isinstance(dataset, ExampleDataset) else STREAM_ROWS
+        return sizes
 
     def __len__(self) -> int:
         return self._starts[-1]

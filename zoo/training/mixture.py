@@ -2,15 +2,17 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from blake3 import blake3
 
 from zoo.checkpoint import TOKENIZER
 from zoo.data.corpus import DEFAULT_EVAL_FRACTION, TRAIN, Corpus, is_corpus
+from zoo.data.rng import key_bytes
 from zoo.data.shares import MixtureStage, cycle_counts, shares_by_epochs, shares_by_temperature
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import UsageError
@@ -23,6 +25,7 @@ from zoo.tokenizers.tokenizer_json import read_checked
 from zoo.training.config.schema import DataConfig, TrainConfig
 from zoo.training.config.sources import SourceConfig, given_weights
 from zoo.training.state.run_manifest import RunManifest, SourceRecord
+from zoo.training.streaming.data import StreamData, open_stream, require_tokenizer
 from zoo.version import __version__
 
 if TYPE_CHECKING:
@@ -42,15 +45,24 @@ class TrainedTokenizer(JsonStruct, kw_only=True):
     blake3: str  # Digest of ``tokenizer.json``.
 
 
+class OpenSources(NamedTuple):
+    """The sources of a run."""
+
+    corpora: dict[str, Corpus]  # Source -> its corpus; of a stream, its held-out documents.
+    streams: dict[str, StreamData]  # Source that is a stream -> its shards.
+
+
 def open_sources(
-    data: DataConfig, tokenizer: ExistingTokenizer | TokenizerToTrain
-) -> dict[str, Corpus]:
-    """Return the corpus of each source, built now if the cache does not have it.
+    data: DataConfig, tokenizer: ExistingTokenizer | TokenizerToTrain, *, seed: int
+) -> OpenSources:
+    """Return the corpus of each source, built now if the cache does not have it, and the streams.
 
     Args:
         data: settings of the data.
         tokenizer: the tokenizer of all sources. One to train is trained on all of them together; a
-            source that is a built corpus has its own, which is then used for the others.
+            source that is a built corpus has its own, which is then used for the others. Streams
+            need one that exists.
+        seed: seed of the run.
 
     Raises:
         UsageError: two sources have different tokenizers.
@@ -59,7 +71,10 @@ def open_sources(
 
     assert data.sources is not msgspec.UNSET, "called for runs with sources"
     corpora: dict[str, Corpus] = {}
+    stream_names = data.streamed_sources()
     for name, source in data.sources.items():
+        if name in stream_names:
+            continue
         if len(source.paths) == 1 and is_corpus(Path(fetch(source.paths[0]))):
             corpora[name] = cached_corpus(
                 source.paths, tokenizer, reader=data.reader, eval_paths=source.eval_paths
@@ -70,16 +85,38 @@ def open_sources(
             tokenizer = ExistingTokenizer(
                 built_corpus.tokenizer_json, built_corpus.record.tokenizer
             )
+        elif stream_names:
+            tokenizer = require_tokenizer(tokenizer)
         else:
             tokenizer = _train_on_all(data, data.sources, tokenizer)
+    streams: dict[str, StreamData] = {}
     for name, source in data.sources.items():
-        if name not in corpora:
+        if name in stream_names:
+            streams[name], corpora[name] = _open_source_stream(
+                data, name, source, tokenizer, seed=seed
+            )
+        elif name not in corpora:
             corpora[name] = cached_corpus(
                 source.paths, tokenizer, reader=data.reader, eval_paths=source.eval_paths
             )
     corpora = {name: corpora[name] for name in data.sources}
     _require_one_tokenizer(corpora)
-    return corpora
+    return OpenSources(corpora, streams)
+
+
+def _open_source_stream(
+    data: DataConfig, name: str, source: SourceConfig, tokenizer: ExistingTokenizer, *, seed: int
+) -> tuple[StreamData, Corpus]:
+    """Return a source that is a stream, and the corpus of its held-out documents."""
+    # The streams of a run have different orders.
+    source_seed = int.from_bytes(key_bytes(seed, ("source", name), 7), "little")
+    try:
+        stream, corpus = open_stream(
+            data, tokenizer, seed=source_seed, paths=source.paths, eval_paths=source.eval_paths
+        )
+    except UsageError as error:
+        raise UsageError(f"the source {name}: {error.what}", error.hint) from error
+    return replace(stream, streams=len(data.streamed_sources())), corpus
 
 
 def _require_one_tokenizer(corpora: Mapping[str, Corpus]) -> None:
@@ -140,6 +177,9 @@ def _cache_key(specs: "Sequence[CorpusSpec]") -> str:
 def source_shares(data: DataConfig, corpora: Mapping[str, Corpus]) -> dict[str, float]:
     """Return the share of the rows of each source at the beginning of a run."""
     assert data.sources is not msgspec.UNSET, "called for runs with sources"
+    weights = given_weights(data.sources)
+    if weights:  # Streams, whose sizes are not known, always have weights.
+        return weights
     sizes = {name: corpus.record.splits[TRAIN].tokens for name, corpus in corpora.items()}
     if data.mixing == "epochs":
         epochs = {}
@@ -148,7 +188,7 @@ def source_shares(data: DataConfig, corpora: Mapping[str, Corpus]) -> dict[str, 
         return shares_by_epochs(sizes, epochs)
     if data.mixing == "temperature":
         return shares_by_temperature(sizes, data.temperature or 1.0, data.mixing_limit or None)
-    return given_weights(data.sources) or shares_by_temperature(sizes, 1.0)
+    return shares_by_temperature(sizes, 1.0)
 
 
 def new_stages(config: TrainConfig, corpora: Mapping[str, Corpus]) -> list[MixtureStage]:
@@ -258,8 +298,13 @@ def _tokens_of_steps(config: TrainConfig, first_step: int, last_step: int) -> in
     return tokens
 
 
-def source_record(corpus: Corpus) -> SourceRecord:
-    """Return the record of a corpus in the manifest of a run."""
+def source_record(corpus: Corpus, stream: StreamData | None = None) -> SourceRecord:
+    """Return the record of a source in the manifest of a run.
+
+    Args:
+        corpus: its corpus; of a stream, its held-out documents.
+        stream: its shards, if it is a stream.
+    """
     from zoo.data.readers.documents import CORPUS_MANIFEST
     from zoo.io.digests.files import hash_file
 
@@ -270,4 +315,5 @@ def source_record(corpus: Corpus) -> SourceRecord:
         corpus=str(corpus.path.resolve()),
         corpus_digest=hash_file(corpus.path / CORPUS_MANIFEST).blake3,
         corpus_contents=blake3(msgspec.json.encode(parts, order="sorted")).hexdigest(),
+        stream=None if stream is None else stream.record(),
     )

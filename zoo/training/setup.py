@@ -11,9 +11,10 @@ from torch import nn
 
 from zoo.checkpoint import TOKENIZER
 from zoo.conversion.model_tensors import check_rules_of_plugin
-from zoo.data.mixture import MixtureOrder
+from zoo.data.mixture import MixtureOrder, StreamSteps
 from zoo.data.order import DEFAULT_ORDER, DataOrder, EpochOrder, RowOrder
 from zoo.data.shares import MixtureStage
+from zoo.data.streams.lane_order import LaneOrder, StepRows
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.recipe import SeqLenWarmup
@@ -45,9 +46,16 @@ from zoo.training.mixture import (
 )
 from zoo.training.state.load_weights import missing_modules, missing_modules_error
 from zoo.training.state.pretrained import PretrainedInit, require_known_tokens
-from zoo.training.state.run_manifest import RunManifest
-from zoo.training.streaming.data import StreamData, open_stream, require_same_shards
-from zoo.training.streaming.loader import StreamLoader
+from zoo.training.state.run_manifest import RunManifest, SourceRecord
+from zoo.training.state.stream_record import StreamRecord
+from zoo.training.streaming.data import (
+    StreamData,
+    open_stream,
+    require_same_shards,
+    require_tokenizer,
+)
+from zoo.training.streaming.loader import LANES, StreamLoader
+from zoo.training.streaming.rows import StreamRows
 from zoo.weights.names import inside
 
 if TYPE_CHECKING:
@@ -72,6 +80,9 @@ class PretrainSetup(RunSetup):
     data_order: DataOrder = DEFAULT_ORDER
     # Source -> its tokenized corpus, of which ``corpus`` is the first; empty without sources.
     sources: "Mapping[str, Corpus]" = field(default_factory=dict)
+    # Source that is a stream -> what is trained on in place of its corpus, which has its held-out
+    # documents.
+    source_streams: Mapping[str, StreamData] = field(default_factory=dict)
     # Weights of the sources, and from which step on.
     stages: Sequence[MixtureStage] = ()
 
@@ -99,8 +110,16 @@ class PretrainSetup(RunSetup):
         first_steps = self.config.seq_len_warmup_steps
         return [StageCallback(self.family, self.first_config, self.model_config, first_steps)]
 
-    def row_order(self, dataset: ExampleDataset, objective: Objective) -> RowOrder:
-        """Return the order in which the rows of a dataset for an objective are read."""
+    def row_order(
+        self, dataset: ExampleDataset, objective: Objective, first_row: int = 0
+    ) -> RowOrder:
+        """Return the order in which the rows of a dataset for an objective are read.
+
+        Args:
+            dataset: the rows.
+            objective: the objective that made them.
+            first_row: number of rows that were read before, with other numbers of rows per step.
+        """
         config = self.config
         if not isinstance(dataset, MixedDataset):
             return EpochOrder(self.data_order, len(dataset), config.seed)
@@ -110,7 +129,9 @@ class PretrainSetup(RunSetup):
             first_step = 0
             last_step = config.seq_len_warmup_steps
         stages = stages_of_loader(self.stages, first_step, last_step)
-        return MixtureOrder(self.data_order, dataset.sizes, stages, config.seed)
+        lanes = {name: stream.source.lanes for name, stream in self.source_streams.items()}
+        steps = StreamSteps(lanes, config.batch_size(objective.length), first_row)
+        return MixtureOrder(self.data_order, dataset.sizes, stages, config.seed, steps)
 
     @property
     def train_tokens(self) -> int:
@@ -144,31 +165,30 @@ class PretrainSetup(RunSetup):
         """Name of the corpus's split to evaluate on."""
         return "validation" if self.stream is None else "train"
 
+    def eval_split_of(self, source: str) -> str:
+        """Return the name of the split to evaluate on of a source's corpus."""
+        return "train" if source in self.source_streams else "validation"
+
     @override
     def with_workers(self, workers: int) -> Self:
-        if self.stream is None:
+        if self.stream is not None:
+            return replace(self, stream=replace(self.stream, workers=workers))
+        if not self.source_streams:
             return super().with_workers(workers)
-        return replace(self, stream=replace(self.stream, workers=workers))
+        streams = {}
+        for name, stream in self.source_streams.items():
+            streams[name] = replace(stream, workers=workers)
+        return replace(self, source_streams=streams)
 
     @override
     def passes(self, steps: int) -> float | None:
-        if self.stream is not None:
+        if self.stream is not None or self.source_streams:
             return None
         return steps * self.config.global_batch_tokens / self.train_tokens
 
     @override
     def plan(self) -> dict[str, str]:
-        from zoo.data.tokenizer import corpus_tokenizer_description
-
         config = self.config
-        splits = self.corpus.record.splits
-        eval_tokens = splits[self.eval_split].tokens
-        source = ", ".join(config.data.paths) or "the corpus of the package"
-        size = (
-            f"{splits['train'].tokens:,} tokens"
-            if self.stream is None
-            else self.stream.description()
-        )
         steps = (
             f"{config.max_steps:,} of {config.global_batch_size:,} rows of "
             f"{config.seq_len:,} tokens"
@@ -176,13 +196,23 @@ class PretrainSetup(RunSetup):
         passes = self.passes(config.max_steps)
         if passes is not None:
             steps = f"{steps}, {passes:,.3g} passes over the data"
-        data = {
+        data = self._sources_plan() if self.sources else self._corpus_plan()
+        return {**data, "steps": steps}
+
+    def _corpus_plan(self) -> dict[str, str]:
+        """Return what a person should know of a corpus, or of a stream, before training."""
+        from zoo.data.tokenizer import corpus_tokenizer_description
+
+        splits = self.corpus.record.splits
+        eval_tokens = splits[self.eval_split].tokens
+        source = ", ".join(self.config.data.paths) or "the corpus of the package"
+        size = f"{splits['train'].tokens:,} tokens"
+        if self.stream is not None:
+            size = self.stream.description()
+        return {
             "data": f"{source}: {size}, {eval_tokens:,} to evaluate",
             "tokenizer": corpus_tokenizer_description(self.corpus),
         }
-        if self.sources:
-            data = {**self._sources_plan(), "tokenizer": self.tokenizer.description()}
-        return {**data, "steps": steps}
 
     def _sources_plan(self) -> dict[str, str]:
         """Return what a person should know of each source before training."""
@@ -191,14 +221,16 @@ class PretrainSetup(RunSetup):
         lines = {}
         for name, corpus in self.sources.items():
             splits = corpus.record.splits
-            text = (
-                f"{shares[name]:.2%} of the tokens, {passes[name]:.3g} passes over "
-                f"{splits['train'].tokens:,} tokens, {splits['validation'].tokens:,} to evaluate"
-            )
+            if name in self.source_streams:
+                data = self.source_streams[name].description()
+            else:
+                data = f"{passes[name]:.3g} passes over {splits['train'].tokens:,} tokens"
+            eval_tokens = splits[self.eval_split_of(name)].tokens
+            text = f"{shares[name]:.2%} of the tokens, {data}, {eval_tokens:,} to evaluate"
             if corpus.record.normalization is not None:
                 text = f"{text}; {corpus.record.normalization.description()}"
             lines[f"source {name}"] = text
-        return lines
+        return {**lines, "tokenizer": self.tokenizer.description()}
 
     def _run_shares(self) -> dict[str, float]:
         """Return the share of each source in the tokens of the whole run."""
@@ -207,10 +239,15 @@ class PretrainSetup(RunSetup):
         return {name: tokens.get(name, 0.0) / total for name in self.sources}
 
     def source_passes(self, steps: int) -> dict[str, float]:
-        """Return the number of passes over each source that a number of steps makes."""
+        """Return the number of passes over each source that a number of steps makes.
+
+        Streams, whose sizes are not known, have none.
+        """
         tokens = tokens_by_source(self.config, self.stages, steps)
         passes = {}
         for name, corpus in self.sources.items():
+            if name in self.source_streams:
+                continue
             passes[name] = tokens.get(name, 0.0) / corpus.record.splits["train"].tokens
         return passes
 
@@ -239,12 +276,18 @@ class PretrainSetup(RunSetup):
             }
         fields: dict[str, Any] = {
             "data_order": self.data_order,
-            "sources": {name: source_record(corpus) for name, corpus in self.sources.items()},
+            "sources": self._source_records(),
             "mixture": list(self.stages),
         }
         if self.init is None:
             fields["tokenizer"] = self.tokenizer.info
         return fields
+
+    def _source_records(self) -> dict[str, SourceRecord]:
+        records = {}
+        for name, corpus in self.sources.items():
+            records[name] = source_record(corpus, self.source_streams.get(name))
+        return records
 
     @override
     def run_files(self) -> dict[str, bytes]:
@@ -262,6 +305,8 @@ class PretrainSetup(RunSetup):
             return {**digests, "the corpus": source_record(self.corpus).corpus_contents}
         for name, corpus in self.sources.items():
             digests[f"the source {name}"] = source_record(corpus).corpus_contents
+        for name, stream in self.source_streams.items():
+            digests[f"the stream {name}"] = stream.contents_key()
         return digests
 
     @override
@@ -280,6 +325,11 @@ class PretrainSetup(RunSetup):
                 recorded = (record.sources or {}).get(name)
             if recorded is None:  # A source that is added to a run that continues another one.
                 continue
+            # Held-out documents may be the first ones of a stream, whose errors name the file.
+            if name:
+                self._require_same_stream(name, run, recorded.stream)
+            elif self.stream is not None:
+                require_same_shards(self.stream, run, record.stream)
             source = source_record(corpus)
             has_same_digest = recorded.corpus_digest == source.corpus_digest
             # A corpus that was built again of texts that have moved has the same contents.
@@ -289,8 +339,18 @@ class PretrainSetup(RunSetup):
                     f"the corpus in {corpus.path} is not the one that {run} began with",
                     "put the texts back as they were, or begin another run",
                 )
-        if self.stream is not None:
-            require_same_shards(self.stream, run, record)
+
+    def _require_same_stream(self, name: str, run: Path, began: StreamRecord | None) -> None:
+        """Check that a source is a stream if it was one when a run began, of the same files."""
+        stream = self.source_streams.get(name)
+        if (stream is None) != (began is None):
+            how = "a corpus" if began is None else "a stream"
+            raise UsageError(
+                f"{run} began with the source {name} as {how}",
+                f"set data.sources.{name}.streaming as it was, or begin another run",
+            )
+        if stream is not None:
+            require_same_shards(stream, run, began)
 
     @override
     def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
@@ -308,6 +368,10 @@ class PretrainSetup(RunSetup):
         passes = self.source_passes(self.config.max_steps)
         sources: dict[str, Any] = {}
         for name, share in self._run_shares().items():
+            if name in self.source_streams:
+                stream_record = msgspec.to_builtins(self.source_streams[name].record())
+                sources[name] = {"share": round(share, 6), "stream": stream_record}
+                continue
             files = {}
             for split, part in self.sources[name].record.splits.items():
                 files[split] = msgspec.to_builtins(part.files)
@@ -372,7 +436,7 @@ def pretrain_setup(
     if init is not None:
         _refuse_from_scratch(objective_class, options)
     objective = objective_class(vocabulary, model_config, config.seq_len, options)
-    if data.stream is not None:
+    if data.stream is not None or data.source_streams:
         obstacle = objective.stream_obstacle()
         if obstacle is not None:
             raise UsageError(obstacle, "leave it out, or leave --streaming out")
@@ -394,6 +458,7 @@ def pretrain_setup(
         data_order=DEFAULT_ORDER if resumed is None else resumed[1].data_order,
         init=init,
         sources=data.sources,
+        source_streams=data.source_streams,
         stages=stages,
     )
 
@@ -404,6 +469,7 @@ class _OpenData(NamedTuple):
     corpus: "Corpus"  # The corpus, with a stream its held-out documents, or the first source's.
     sources: "dict[str, Corpus]"  # Source -> its corpus; empty without sources.
     stream: StreamData | None  # What is read without a corpus, or ``None``.
+    source_streams: dict[str, StreamData]  # The same of each source that is a stream.
 
 
 def _open_data(
@@ -416,7 +482,8 @@ def _open_data(
     offline: bool,
 ) -> _OpenData:
     """Open a stream, or the corpora of a run, built now if the cache does not have them."""
-    if config.data.streaming:
+    stream_names = config.data.streamed_sources()
+    if config.data.streaming or stream_names:
         if isinstance(config, EpochsConfig):
             raise UsageError(
                 "the number of tokens of a stream is not known, so that epochs have no steps",
@@ -428,11 +495,19 @@ def _open_data(
                 "them",
                 "leave --streaming out",
             )
+    data = config.data
+    if data.streaming and not data.sources:
         tokenizer = choose_tokenizer(config, family, init, offline=offline)
-        stream, held_out = open_stream(config.data, tokenizer, seed=config.seed)
-        return _OpenData(held_out, {}, stream)
-    if not config.data.sources:
-        return _OpenData(open_corpus(config, family, init, offline=offline), {}, None)
+        stream, held_out = open_stream(
+            data,
+            require_tokenizer(tokenizer),
+            seed=config.seed,
+            paths=data.paths,
+            eval_paths=data.eval_paths,
+        )
+        return _OpenData(held_out, {}, stream, {})
+    if not data.sources:
+        return _OpenData(open_corpus(config, family, init, offline=offline), {}, None, {})
     if objective_class.stateful:
         raise UsageError(
             f"rows of {objective_class.name} continue in the next step, and cannot be mixed with "
@@ -440,8 +515,8 @@ def _open_data(
             "--train without names reads all texts as one corpus",
         )
     tokenizer = choose_tokenizer(config, family, init, resumed, offline=offline)
-    sources = open_sources(config.data, tokenizer)
-    return _OpenData(next(iter(sources.values())), sources, None)
+    corpora, streams = open_sources(data, tokenizer, seed=config.seed)
+    return _OpenData(next(iter(corpora.values())), corpora, None, streams)
 
 
 def _pretrained_init(
@@ -605,7 +680,10 @@ def _require_tokenizer_to_train(config: TrainConfig, init: PretrainedInit | None
 def build_dataset(
     setup: PretrainSetup, split_name: str, min_rows: int, *, warmup: bool = False
 ) -> Any:
-    """Pack a split of the corpus into rows, or the splits of all sources."""
+    """Pack a split of the corpus into rows, or the splits of all sources.
+
+    Of a source that is a stream, both splits are its held-out documents.
+    """
     objective = setup.objective
     if warmup and setup.warmup_objective is not None:
         objective = setup.warmup_objective
@@ -613,8 +691,9 @@ def build_dataset(
         return _corpus_dataset(setup, setup.corpus, objective, split_name, min_rows)
     datasets = {}
     for name, corpus in setup.sources.items():
+        source_split = setup.eval_split_of(name) if name in setup.source_streams else split_name
         try:
-            datasets[name] = _corpus_dataset(setup, corpus, objective, split_name, 1)
+            datasets[name] = _corpus_dataset(setup, corpus, objective, source_split, 1)
         except UsageError as error:
             raise UsageError(f"the source {name}: {error.what}", error.hint) from error
     return MixedDataset(datasets)
@@ -686,10 +765,47 @@ def _make_loader(
     if setup.stream is not None:
         held_out = build_dataset(setup, setup.eval_split, 1, warmup=warmup)
         stream_rows = setup.stream.rows(objective, held_out, config.seed)
-        return StreamLoader(objective, stream_rows, **options)
+
+        def make_lane_order(first_row: int) -> RowOrder:
+            return LaneOrder(len(stream_rows.lanes), [StepRows(first_row, rows)])
+
+        return StreamLoader(
+            objective,
+            stream_rows,
+            streams={LANES: stream_rows},
+            make_order=make_lane_order,
+            **options,
+        )
     dataset = build_dataset(setup, "train", rows, warmup=warmup)
+    if setup.source_streams:
+        mixed_rows, streams = _with_streams(setup, objective, dataset)
+        make_order = partial(setup.row_order, mixed_rows, objective)
+        return StreamLoader(
+            objective, mixed_rows, streams=streams, make_order=make_order, **options
+        )
     order = setup.row_order(dataset, objective)
     return BatchLoader(objective, dataset, order=order, **options)
+
+
+def _with_streams(
+    setup: PretrainSetup, objective: Objective, dataset: MixedDataset
+) -> tuple[MixedDataset, dict[str, StreamRows]]:
+    """Return the rows of all sources, and the streams among them.
+
+    Args:
+        setup: setup of the run.
+        objective: the objective that packs the rows.
+        dataset: the rows of all sources, with the held-out ones in place of the streams.
+    """
+    streams = {}
+    datasets = dict(dataset.datasets)
+    for name, stream in setup.source_streams.items():
+        held_out = dataset.datasets[name]
+        assert isinstance(held_out, ExampleDataset), "held-out documents are a corpus"
+        stream_rows = stream.rows(objective, held_out, stream.source.seed)
+        datasets[name] = stream_rows
+        streams[f"{LANES}.{name}"] = stream_rows
+    return MixedDataset(datasets), streams
 
 
 def eval_batches(setup: PretrainSetup, dist: DistContext) -> list[Batch]:
@@ -702,6 +818,7 @@ def eval_batches(setup: PretrainSetup, dist: DistContext) -> list[Batch]:
         return _eval_batches_of(setup, dataset, dist)
     batches = []
     for name, source_dataset in dataset.datasets.items():
+        assert isinstance(source_dataset, ExampleDataset), "streams are evaluated on a corpus"
         for batch in _eval_batches_of(setup, source_dataset, dist):
             sources = {name: SourceCounts(batch.rows, batch.counts)}
             batches.append(replace(batch, sources=sources))

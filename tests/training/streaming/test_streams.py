@@ -6,23 +6,12 @@ import random
 import shutil
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from blake3 import blake3
-from torch import Tensor
 
 from tests import warm
-from tests.data.streams.making import (
-    documents,
-    write_dataset,
-    write_json_lines,
-    write_mds,
-    write_parquet,
-    write_tar,
-)
+from tests.data.streams.making import documents
 from tests.training.runs import (
     EVAL_TEXT,
     TEXT,
@@ -37,46 +26,22 @@ from tests.training.runs import (
     start,
     wait_until,
 )
+from tests.training.streaming.conftest import COUNT, FAMILY
+from tests.training.streaming.processes import Processes
 from zoo.data.cache import cached_corpus
 from zoo.data.tokenizer import TokenizerToTrain
 from zoo.errors import UsageError, VerificationError
 from zoo.plugins import get_family
 from zoo.training.distributed.context import DistContext
 from zoo.training.run import PretrainRun
-from zoo.training.setup import PretrainSetup, pretrain_setup, train_dataloader
+from zoo.training.setup import PretrainSetup, pretrain_setup
 from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.streaming import data as stream_data
 from zoo.training.streaming.data import require_same_shards
-from zoo.training.streaming.loader import StreamLoader, merge_tables
 
 pytestmark = pytest.mark.usefixtures("shared_home")
-FAMILY = "gpt"
 STEPS = 12
 LANES = 4
-COUNT = 400  # Documents.
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """Return a folder with a shard of each format, in which documents are in order."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    texts = documents(COUNT)
-    write_json_lines(folder / "a.jsonl", texts[:150])
-    write_json_lines(folder / "b.jsonl.gz", texts[150:200])
-    write_json_lines(folder / "c.jsonl.zst", texts[200:230])
-    write_dataset(folder / "dataset", texts[230:280])
-    write_mds(folder / "mds", texts[280:320], compressed=True)
-    write_parquet(folder / "table.parquet", texts[320:370])
-    write_tar(folder / "web.tar", texts[370:])
-    return folder
-
-
-@pytest.fixture
-def tokenizer(shared_home: Path) -> str:
-    """Return a corpus whose tokenizer streams read with."""
-    trained = TokenizerToTrain.for_family(get_family(FAMILY), vocab_size=400)
-    return str(cached_corpus([TEXT], trained, eval_fraction=0).path)
 
 
 def stream_settings(data: Path, tokenizer: str, **changes: Any) -> dict[str, Any]:
@@ -95,45 +60,6 @@ def open_setup(data: Path, tokenizer: str, **changes: Any) -> PretrainSetup:
         FAMILY, data=stream_settings(data, tokenizer), global_batch_tokens=512, **changes
     )
     return pretrain_setup(config)
-
-
-class Processes:
-    """The loaders of several processes of a run, in this process."""
-
-    def __init__(
-        self, setup: PretrainSetup, count: int, step: int = 0, table: Tensor | None = None
-    ) -> None:
-        cpu = torch.device("cpu")
-        self.loaders: list[StreamLoader] = []
-        for rank in range(count):
-            loader = train_dataloader(setup, DistContext(rank, count, cpu))
-            assert isinstance(loader, StreamLoader)
-            if table is not None:
-                loader.load_state_dict(step, {"lanes": table})
-            self.loaders.append(loader)
-
-    def step_digest(self, step: int) -> str:
-        """Return the digest of the token ids of a step, in the order of its rows."""
-        digest = blake3()
-        for loader in self.loaders:
-            for batch in loader.make_batches(step):
-                digest.update(batch.tensors["input_ids"].numpy().tobytes())
-        return digest.hexdigest()
-
-    def table(self, step: int) -> Tensor:
-        """Return the table of lanes that a checkpoint of a step has."""
-        tables = [loader._states[step] for loader in self.loaders]
-        return merge_tables(self.loaders[0]._loaded, torch.stack(tables))
-
-    def lanes_read(self) -> list[int]:
-        """Return the number of lanes that each process has read."""
-        return [
-            sum(lane._packed is not None for lane in loader.rows.lanes) for loader in self.loaders
-        ]
-
-    def close(self) -> None:
-        for loader in self.loaders:
-            loader.close()
 
 
 def step_digests(setup: PretrainSetup, processes: int) -> list[str]:
@@ -164,17 +90,17 @@ def test_kills_and_resumes_with_other_processes(data: Path, tokenizer: str) -> N
     steps = 60
     unbroken = Processes(setup, 1)
     expected = [unbroken.step_digest(step) for step in range(steps)]
-    assert int(unbroken.table(steps)[:, 0].max()) >= 1, "an epoch has ended"
+    assert int(unbroken.tables(steps)["lanes"][:, 0].max()) >= 1, "an epoch has ended"
     rng = random.Random(0)
     digests: list[str] = []
-    table = None
+    tables = None
     while len(digests) < steps:
         begin = len(digests)
         workers = 1 if begin == 0 else 0
-        group = Processes(setup.with_workers(workers), rng.choice([1, 2, 4]), begin, table)
+        group = Processes(setup.with_workers(workers), rng.choice([1, 2, 4]), begin, tables)
         end = min(steps, begin + rng.randint(1, 25))
         digests.extend(group.step_digest(step) for step in range(begin, end))
-        table = group.table(end)
+        tables = group.tables(end)
         group.close()
     assert digests == expected
 
@@ -190,7 +116,7 @@ def test_an_epoch_has_each_token_once(data: Path, tokenizer: str) -> None:
         expected.update([*ids, vocabulary.special_token_id("eos")])
     group = Processes(setup, 1)
     labels: Counter[int] = Counter()
-    rows = group.loaders[0].rows
+    rows = group.loaders[0].streams["lanes"]
     for lane in rows.lanes:
         row = 0
         while True:
@@ -286,11 +212,10 @@ def test_a_large_stream_is_recognised_by_sizes_and_times(
     assert setup.stream is not None
     record = setup.stream.record()
     assert not record.shards[0].blake3
-    manifest = SimpleNamespace(stream=record)
-    require_same_shards(setup.stream, tmp_path, manifest)  # type: ignore[arg-type]
+    require_same_shards(setup.stream, tmp_path, record)
     os.utime(data / "a.jsonl", ns=(0, 0))
     with pytest.raises(UsageError, match=r"a.jsonl was changed since .* cp -p and rsync -a keep"):
-        require_same_shards(setup.stream, tmp_path, manifest)  # type: ignore[arg-type]
+        require_same_shards(setup.stream, tmp_path, record)
 
 
 def test_rows_that_changed_are_noticed_by_the_block(data: Path, tokenizer: str) -> None:
@@ -299,11 +224,11 @@ def test_rows_that_changed_are_noticed_by_the_block(data: Path, tokenizer: str) 
     group = Processes(setup, 1)
     for step in range(5):
         group.step_digest(step)
-    table = group.table(5)
+    tables = group.tables(5)
     group.close()
     for file in data.glob("*.jsonl"):
         file.write_bytes(file.read_bytes().replace(b"mat", b"dog"))
-    resumed = Processes(setup, 1, 5, table)
+    resumed = Processes(setup, 1, 5, tables)
     with pytest.raises(VerificationError, match=r"row [\d,]+ on is not what the run read"):
         for step in range(5, 10):
             resumed.step_digest(step)
@@ -314,7 +239,7 @@ def test_a_worker_that_dies_is_named(data: Path, tokenizer: str) -> None:
     setup = open_setup(data, tokenizer)
     group = Processes(setup.with_workers(1), 1)
     group.step_digest(0)
-    worker: Any = group.loaders[0].rows.blocks
+    worker: Any = group.loaders[0].streams["lanes"].blocks
     worker._workers[0]._process.kill()
     with pytest.raises(UsageError, match=r"process 1 of 1 that tokenizes .* killed by SIGKILL"):
         for step in range(1, 100):

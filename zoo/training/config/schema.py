@@ -117,7 +117,7 @@ def check_fsdp(config: Any) -> None:
 
 
 class StreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the training data is read with ``data.streaming``."""
+    """How the training data is read with ``data.streaming``, or sources that are streams."""
 
     # Number of parts in which the files are read side by side. Each process of a run reads the
     # lanes of its rows: a multiple of the number of processes, and a divisor of the rows of a step.
@@ -126,7 +126,7 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # fill less than 64 rows, and fewer if they have over a million characters.
     shuffle_buffer: int = 256
     # Number of documents that are held out for evaluation, the first ones of the files; 0 if
-    # ``data.eval_paths`` has others.
+    # ``data.eval_paths`` has others. Of several sources, each without ``eval_paths`` has so many.
     eval_documents: int = 0
 
     def __post_init__(self) -> None:
@@ -155,7 +155,8 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # Whether a tokenizer that is trained removes accents; ``None`` to do so if it lower-cases.
     strip_accents: bool | None = None
     reader: ReaderConfig = ReaderConfig()  # Separation of files into documents and sentences.
-    # Read ``paths`` while training on them, without a corpus.
+    # Read ``paths`` while training on them, without a corpus; with ``sources``, all that do not
+    # have a setting of their own.
     streaming: bool = False
     stream: StreamConfig = StreamConfig()  # How they are read then.
     # Name -> a source of text, in place of ``paths``: rows of several sources are mixed.
@@ -181,18 +182,28 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             )
         if self.mixing_limit is not msgspec.UNSET and self.mixing_limit < 1:
             raise ValueError(f"mixing_limit is {self.mixing_limit}, not positive")
-        if not self.streaming and self.stream != StreamConfig():
+        has_stream = self.streaming or bool(self.streamed_sources())
+        if not has_stream and self.stream != StreamConfig():
             raise ValueError("stream is set, and needs streaming")
-        if not self.streaming:
+        if not self.streaming or self.sources:
             return
-        if self.sources:
-            raise ValueError("streaming reads paths, and sources are built into corpora")
         if not self.paths:
             raise ValueError("streaming is set, and paths names no files")
         if bool(self.eval_paths) == bool(self.stream.eval_documents):
             raise ValueError(
                 "a stream takes either eval_paths or stream.eval_documents, to evaluate on"
             )
+
+    def streamed_sources(self) -> list[str]:
+        """Return the names of the sources that are streams."""
+        names = []
+        for name, source in (self.sources or {}).items():
+            is_streamed = source.streaming
+            if is_streamed is msgspec.UNSET:
+                is_streamed = self.streaming
+            if is_streamed:
+                names.append(name)
+        return names
 
 
 class InitConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

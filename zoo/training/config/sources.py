@@ -28,6 +28,9 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     weight: float | msgspec.UnsetType = msgspec.UNSET
     # Passes over the source in an epoch of the run, for ``mixing: epochs``; by default 1.
     epochs: float | msgspec.UnsetType = msgspec.UNSET
+    # Whether ``paths`` are read while training on them, without a corpus; by default
+    # ``data.streaming``.
+    streaming: bool | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         for path in (*self.paths, *self.eval_paths):
@@ -82,6 +85,7 @@ def check_sources(data: Any) -> None:
                 did_you_mean(name, names_with_text) or f"--train {name}=PATH",
             )
     _check_mixing(data, sources)
+    _check_streams(data, sources)
     previous_step = 0
     for stage in data.curriculum or ():
         subject = f"data.curriculum, step {stage.step:,}"
@@ -120,6 +124,21 @@ def _check_mixing(data: Any, sources: Mapping[str, SourceConfig]) -> None:
     epochs = [source.epochs for source in sources.values()]
     if mixing == "epochs" and not any(value is msgspec.UNSET or value for value in epochs):
         raise UsageError("no source has a pass over it: data.sources.NAME.epochs are 0", "set one")
+
+
+def _check_streams(data: Any, sources: Mapping[str, SourceConfig]) -> None:
+    """Check that sources that are streams have shares, and held-out documents."""
+    for name in data.streamed_sources():
+        if not given_weights(sources):
+            raise UsageError(
+                f"the source {name} is a stream, whose number of tokens is not known",
+                f"give each source its share: --weight {name}=SHARE",
+            )
+        if not sources[name].eval_paths and not data.stream.eval_documents:
+            raise UsageError(
+                f"the source {name} is a stream, and has no text to evaluate on",
+                f"--eval {name}=PATH, or --set data.stream.eval_documents=N",
+            )
 
 
 def given_weights(sources: Mapping[str, SourceConfig]) -> dict[str, float]:

@@ -25,6 +25,8 @@ class SourceRecord(JsonStruct, kw_only=True):
     corpus: str  # Directory of its corpus.
     corpus_digest: str  # BLAKE3 of the corpus's manifest.
     corpus_contents: str  # BLAKE3 of what the corpus holds, whatever its files are called.
+    # Lanes and files of a stream; the corpus then has its held-out documents.
+    stream: StreamRecord | None = None
 
 
 class ParentRecord(JsonStruct, kw_only=True):

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from blake3 import blake3
@@ -28,9 +27,6 @@ from zoo.training.config.schema import DataConfig
 from zoo.training.state.stream_record import ShardRecord, StreamRecord
 from zoo.training.streaming.rows import StreamRows
 
-if TYPE_CHECKING:
-    from zoo.training.state.run_manifest import RunManifest
-
 # A block has text for at least so many rows, so that the padding of its last row is little.
 MIN_BLOCK_ROWS = 64
 CHARACTERS_PER_TOKEN = 4
@@ -38,6 +34,7 @@ MAX_BLOCK_CHARACTERS = 1 << 20
 INLINE_BYTES = 8 << 20  # Of smaller sources, starting processes takes longer than it saves.
 HASHED_BYTES = 1 << 30  # Of larger streams, sizes and times are recorded, and no digests.
 HELD_OUT = "held-out.jsonl"
+NOT_STREAMED = "leave --streaming out, or set data.sources.NAME.streaming=false"
 
 
 @dataclass(frozen=True)
@@ -48,6 +45,7 @@ class StreamData:
     tokenizer: DocumentTokenizer
     shuffle_buffer: int
     workers: int | None = None  # Processes that tokenize; ``None`` for the cores of the machine.
+    streams: int = 1  # Streams of the run, which share these cores.
 
     def record(self) -> StreamRecord:
         """Return the record of the shards as they are now."""
@@ -106,7 +104,7 @@ class StreamData:
         workers = self.workers
         if workers is None:
             processes = int_from_environment("LOCAL_WORLD_SIZE", 1)
-            workers = max(1, usable_cores() // processes)
+            workers = max(1, usable_cores() // (processes * self.streams))
             if self.total_bytes <= INLINE_BYTES:
                 workers = 0
         workers = min(workers, self.source.lanes)
@@ -115,23 +113,41 @@ class StreamData:
         return WorkerBlocks(self.source, self.tokenizer, size, workers)
 
 
-def open_stream(
-    data: DataConfig, tokenizer: ExistingTokenizer | TokenizerToTrain, *, seed: int
-) -> tuple[StreamData, Corpus]:
-    """Return the shards of a run, and the corpus of its held-out documents, which is built now."""
+def require_tokenizer(tokenizer: ExistingTokenizer | TokenizerToTrain) -> ExistingTokenizer:
+    """Return the tokenizer of a stream, which has to exist."""
     if isinstance(tokenizer, TokenizerToTrain):
         raise UsageError(
             "a stream takes a tokenizer that exists, and none is named",
             "`zoo corpus build SAMPLE -o sample` trains one on a part of the texts, and "
             "--tokenizer sample reads with it",
         )
-    for path in data.paths:
+    return tokenizer
+
+
+def open_stream(
+    data: DataConfig,
+    tokenizer: ExistingTokenizer,
+    *,
+    seed: int,
+    paths: Sequence[str],
+    eval_paths: Sequence[str],
+) -> tuple[StreamData, Corpus]:
+    """Return the shards of a stream, and the corpus of its held-out documents, which is built now.
+
+    Args:
+        data: settings of the data.
+        tokenizer: the tokenizer.
+        seed: seed of the order.
+        paths: the files to read.
+        eval_paths: held-out files; empty to hold out the first documents of ``paths``.
+    """
+    for path in paths:
         if is_corpus(Path(path)):
-            raise UsageError(f"{path} is a built corpus", "leave --streaming out")
+            raise UsageError(f"{path} is a built corpus, which is not streamed", NOT_STREAMED)
     stream = data.stream
-    source = StreamSource.open(data.paths, data.reader, lanes=stream.lanes, seed=seed)
-    if data.eval_paths:
-        corpus = cached_corpus(data.eval_paths, tokenizer, reader=data.reader, eval_fraction=0)
+    source = StreamSource.open(paths, data.reader, lanes=stream.lanes, seed=seed)
+    if eval_paths:
+        corpus = cached_corpus(eval_paths, tokenizer, reader=data.reader, eval_fraction=0)
         _require_same_tokenizer(corpus, tokenizer)
     else:
         documents, source = source.hold_out(stream.eval_documents)
@@ -164,9 +180,8 @@ def _held_out_corpus(
         return cached_corpus([file], tokenizer, reader=reader, eval_fraction=0)
 
 
-def require_same_shards(stream: StreamData, run: Path, record: "RunManifest") -> None:
+def require_same_shards(stream: StreamData, run: Path, began: StreamRecord | None) -> None:
     """Check that the shards of a stream are those that a run began with."""
-    began = record.stream
     if began is None:
         raise UsageError(f"{run} does not read a stream", "leave data.streaming out")
     now = stream.record()

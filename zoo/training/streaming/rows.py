@@ -63,6 +63,10 @@ class StreamRows(ExampleSource):
         """Return the states of the lanes that this process reads, (lanes, columns), int64."""
         return torch.tensor([lane.state_row() for lane in self.lanes], dtype=torch.int64)
 
+    def unread_table(self) -> Tensor:
+        """Return the states of lanes that were not read, (lanes, columns), int64."""
+        return torch.full((len(self.lanes), len(COLUMNS)), UNREAD, dtype=torch.int64)
+
     def load_state_table(self, table: Tensor) -> None:
         """Begin with the states of a checkpoint."""
         if table.shape != (len(self.lanes), len(COLUMNS)):

@@ -30,7 +30,8 @@ from benchmarks._processes import (
 )
 from zoo.training.distributed.context import DistContext
 from zoo.training.state.checkpoint_writer import CheckpointWriter
-from zoo.training.state.checkpoints import CheckpointMeta, list_checkpoints
+from zoo.training.state.checkpoints import CheckpointMeta
+from zoo.training.state.progress import list_checkpoints
 from zoo.training.state.state_dict import trainer_state_dict
 from zoo.training.trainer import Trainer
 

@@ -22,7 +22,7 @@ from zoo.conversion.cache import resolve_adapted
 from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.inference.load_model import load_model
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 
 
 def words(folder: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.schema import validate_config
 from zoo.training.distributed.context import DistContext
 from zoo.training.run import PretrainRun
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 from zoo.training.state.verify import verify_run
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}

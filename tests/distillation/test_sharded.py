@@ -19,7 +19,7 @@ from tests.distillation.making import (
 from tests.finetuning.making import labelled
 from tests.training.runs import cut, finish_in_two_processes, records
 from zoo.training.config.overrides import deep_merge
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 
 TASK = "text-classification"
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}

@@ -23,7 +23,8 @@ from zoo.distillation.scoring.seeds import summarize_seeds
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
-from zoo.training.seeds import resume_seeds, seed_directories, train_seeds
+from zoo.training.seeds import resume_seeds, train_seeds
+from zoo.training.state.progress import seed_directories
 
 TASK = "text-classification"
 SHORT = {"max_steps": 4, "eval_steps": 2}

@@ -29,8 +29,8 @@ from zoo.finetuning.runs import FineTuneRun
 from zoo.hub.source import CheckpointDir
 from zoo.training.distributed.context import DistContext
 from zoo.training.run import PretrainRun
-from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.state.pretrained import ModelRecord
+from zoo.training.state.progress import list_checkpoints
 from zoo.training.state.verify import verify_run
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}

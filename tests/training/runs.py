@@ -18,7 +18,8 @@ from zoo.training.config.schema import TrainConfig, pretrain_config
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.report import REPORT
 from zoo.training.run import PretrainRun, Run
-from zoo.training.state.checkpoints import Tensors, list_checkpoints, load_tensors, read_meta
+from zoo.training.state.checkpoints import Tensors, load_tensors, read_meta
+from zoo.training.state.progress import list_checkpoints
 from zoo.training.state.verify import differing_files
 
 # the beginnings of all chapters of two books: a whole book takes longer to tokenize than a run

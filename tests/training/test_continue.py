@@ -24,7 +24,7 @@ from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
 from zoo.training.run import PretrainRun, Run
 from zoo.training.seeds import train_seeds
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 from zoo.training.state.run_manifest import read_manifest
 from zoo.training.state.verify import verify_run
 

@@ -10,7 +10,7 @@ from tests.training.cases import cases
 from tests.training.distributed_program import losses
 from tests.training.making import HERE, TORCHRUN, torchrun
 from tests.training.runs import finish, options, records
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]  # on any free port

@@ -8,7 +8,7 @@ import pytest
 from tests.training.cases import dry
 from tests.training.making import torchrun
 from tests.training.runs import cut, finish, options, records, run_training, small
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 SHORT = {

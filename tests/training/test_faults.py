@@ -17,7 +17,7 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
 from zoo.training.run import PretrainRun
 from zoo.training.setup import build_dataset, pretrain_setup
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 from zoo.training.trainer import Trainer
 
 __all__ = ["small_disk"]

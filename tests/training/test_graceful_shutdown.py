@@ -12,7 +12,7 @@ import pytest
 from tests.training.runs import lines, options, wait_until
 from zoo.training import graceful_shutdown
 from zoo.training.graceful_shutdown import StopSignal
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 
 
 class Ended(Exception):

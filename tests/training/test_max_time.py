@@ -27,8 +27,7 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.run import PretrainRun, Run
 from zoo.training.seeds import resume_seeds, train_seeds
 from zoo.training.setup import pretrain_setup
-from zoo.training.state.checkpoints import list_checkpoints
-from zoo.training.state.final_model import is_finished
+from zoo.training.state.progress import is_finished, list_checkpoints
 from zoo.training.state.verify import verify_run
 
 pytestmark = pytest.mark.usefixtures("shared_home")

@@ -23,8 +23,8 @@ from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.report import write_report
 from zoo.training.run import PretrainRun, Run
-from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.state.location import resume_command
+from zoo.training.state.progress import list_checkpoints
 from zoo.training.state.verify import verify_run
 
 pytestmark = pytest.mark.usefixtures("shared_home")

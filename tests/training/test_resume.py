@@ -32,7 +32,7 @@ from zoo.training.directory import locked
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import StopSignal
 from zoo.training.run import PretrainRun
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 FAMILY = "gpt"  # with dropout, whose random state must be restored

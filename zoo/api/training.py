@@ -894,7 +894,8 @@ def _processes(options: RunOptions) -> "Iterator[DistContext]":
 
 def _start(run: "Run", options: RunOptions) -> Training:
     """Start, resume or continue a run, or one with each of several seeds."""
-    from zoo.training.seeds import is_seed_directory, resume_seeds, train_seeds
+    from zoo.training.seeds import resume_seeds, train_seeds
+    from zoo.training.state.progress import is_seed_directory
 
     resume = options.resume
     if options.auto_resume:
@@ -930,7 +931,8 @@ def _start_or_resume(run: "Run", options: RunOptions) -> Training:
     Raises:
         UsageError: the run began with other settings, or other options decide what begins.
     """
-    from zoo.training.seeds import is_seed_directory, resume_same_seeds
+    from zoo.training.seeds import resume_same_seeds
+    from zoo.training.state.progress import is_seed_directory
 
     output = options.output
     if output is None:
@@ -969,7 +971,7 @@ def _describe(run: "Run", options: RunOptions) -> Training:
 
 
 def _continue(run: "Run", parent: Path, options: RunOptions) -> Training:
-    from zoo.training.seeds import is_seed_directory, seed_directories
+    from zoo.training.state.progress import is_seed_directory, seed_directories
 
     for flag, value in (("--resume", options.resume), ("--seeds", options.seeds)):
         if value is not None:

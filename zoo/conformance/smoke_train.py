@@ -117,7 +117,7 @@ def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
     """Fine-tune for four steps, resume from the second; return the files that differ."""
     from zoo.finetuning.runs import FineTuneRun
     from zoo.training.distributed.context import DistContext
-    from zoo.training.state.checkpoints import list_checkpoints
+    from zoo.training.state.progress import list_checkpoints
     from zoo.training.state.verify import differing_files
 
     dropout = {"dropout": 0.1} if "dropout" in family.config_type.__struct_fields__ else {}

@@ -31,8 +31,9 @@ from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.run_config import RunConfig
 from zoo.training.config.schema import prefix_errors
-from zoo.training.multi_stage import MODEL, STAGES, MultiStageRun
+from zoo.training.multi_stage import MODEL, MultiStageRun
 from zoo.training.run import RunPaths
+from zoo.training.state.progress import STAGES
 
 # settings that only the first stage reads: later ones start from a model
 FIRST_STAGE_ONLY = (STUDENT, "size", "tokenizer", "vocab_size")

@@ -13,13 +13,8 @@ from zoo.io.output.atomic import atomic_write
 from zoo.overrides import override
 from zoo.report.mistakes import MISTAKES
 from zoo.training.dataloader import LazyBatches
-from zoo.training.state.checkpoints import (
-    DISK_FULL_HINT,
-    accepted_digests,
-    list_checkpoints,
-    load_tensors,
-    read_meta,
-)
+from zoo.training.state.checkpoints import DISK_FULL_HINT, accepted_digests, load_tensors, read_meta
+from zoo.training.state.progress import list_checkpoints
 from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.state_dict import load_trainer_state_dict
 from zoo.training.trainer import Callback, Trainer

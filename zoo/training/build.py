@@ -27,10 +27,11 @@ from zoo.training.graceful_shutdown import StopSignal, handle_signals
 from zoo.training.logging.jsonl import PERFORMANCE_FILE
 from zoo.training.logging.throughput import Throughput
 from zoo.training.loss_module import LossModule
-from zoo.training.state.checkpoints import list_checkpoints, load_tensors, remove_partial
-from zoo.training.state.final_model import check_writable, model_file, was_stopped
+from zoo.training.state.checkpoints import load_tensors, remove_partial
+from zoo.training.state.final_model import check_writable, model_file
 from zoo.training.state.location import resume_command
 from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.progress import list_checkpoints, was_stopped
 from zoo.training.state.recovery import SavedCheckpoint, last_intact_checkpoint
 from zoo.training.state.run_manifest import ParentRecord, read_manifest
 from zoo.training.state.state_dict import (

@@ -118,7 +118,7 @@ def _count_lines(run: Path) -> int:
 
 def _compare(uninterrupted: Path, resumed: Path) -> int:
     """Compare all files of two runs, and count the tensors of their last checkpoints."""
-    from zoo.training.state.checkpoints import list_checkpoints
+    from zoo.training.state.progress import list_checkpoints
     from zoo.training.state.verify import differing_files
 
     _compare_logs(uninterrupted, resumed)

@@ -11,9 +11,9 @@ from zoo.errors import SourceError, UsageError
 from zoo.training.config.overrides import config_diff
 from zoo.training.logging.run_history import MANIFEST, SETTINGS, RunHistory
 from zoo.training.state.location import resume_command
+from zoo.training.state.progress import SEED_PREFIX
 
 SEED = "seed"
-SEED_PREFIX = "seed-"
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,16 @@ from zoo.training.config.run_config import RunConfig
 from zoo.training.config.schema import DROPOUT, FSDPConfig, validate_config, with_requested
 from zoo.training.logging.jsonl import METRICS_FILE
 from zoo.training.state.checkpoints import (
-    CHECKPOINTS,
     STATE,
     CheckpointMeta,
     accepted_digests,
     link_or_copy,
-    list_checkpoints,
     read_meta,
     settings_digest,
     without_optimizer_files,
 )
 from zoo.training.state.location import DATA_OPTIONS
+from zoo.training.state.progress import CHECKPOINTS, list_checkpoints
 from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.run_manifest import RunManifest
 

@@ -18,12 +18,11 @@ from zoo.training.config.run_config import RunConfig
 from zoo.training.config.schema import prefix_errors
 from zoo.training.directory import set_aside
 from zoo.training.run import Run, RunPaths
-from zoo.training.state.final_model import is_finished, was_stopped
 from zoo.training.state.location import initial_directory, resume_command, resumed_by
+from zoo.training.state.progress import STAGES, is_finished, was_stopped
 from zoo.training.state.run_manifest import MANIFEST
 
 LOG = logging.getLogger("zoo")
-STAGES = "stages.json"
 MODEL = "model"
 
 

@@ -4,40 +4,23 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from zoo.errors import UsageError
-from zoo.io.json import JsonStruct, encode_json, read_json_record
+from zoo.io.json import encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import discard_unused, remove_stale_staging
-from zoo.training.compare import SEED_PREFIX
 from zoo.training.config.schema import prefix_errors
 from zoo.training.directory import set_aside
 from zoo.training.run import Run, require_same_settings
-from zoo.training.state.final_model import is_finished
 from zoo.training.state.location import initial_directory, resume_command, resumed_by
+from zoo.training.state.progress import (
+    SEED_PREFIX,
+    SEEDS,
+    SeedRecord,
+    is_finished,
+)
 
 LOG = logging.getLogger("zoo")
-SEEDS = "seeds.json"
-
-
-class SeedRecord(JsonStruct):
-    """``seeds.json``: the runs of a directory."""
-
-    seeds: list[int]  # Seeds of the runs, in the order in which they are trained.
-    settings: dict[str, Any]  # Settings that all runs share but for the seed.
-    working_directory: str = ""  # See ``RunManifest``.
-
-
-def is_seed_directory(path: Path) -> bool:
-    """Return whether a directory was made by ``train_seeds``."""
-    return (path / SEEDS).is_file()
-
-
-def seed_directories(path: Path) -> list[Path]:
-    """Return the directories of the runs of a directory that ``train_seeds`` made."""
-    record = read_json_record(path / SEEDS, SeedRecord)
-    return [path / f"{SEED_PREFIX}{seed}" for seed in record.seeds]
 
 
 def train_seeds(run: Run, count: int) -> list[Path]:

@@ -58,8 +58,8 @@ def grow_positions(
     Args:
         table: the trained table, (special_rows + positions, width).
         count: number of positions of texts, at least as many as the table has.
-        special_rows: number of rows before the position of a text's first token, such as RoBERTa's
-            two, of padding; they stay as they are.
+        special_rows: number of rows before the position of a text's first token, such as two of
+            padding; they stay as they are.
         method: name of an entry of ``POSITION_METHODS``.
 
     Raises:

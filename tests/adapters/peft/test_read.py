@@ -34,7 +34,7 @@ from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference.load_model import load_model
 from zoo.objectives.base import Batch
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 
 METHODS = ("lora", "dora", "ia3")
 MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.cli.imports import modules_after
 from tests.inference.making import make_checkpoint
 from tests.training.runs import run_training
 from zoo.cli import cli
@@ -58,6 +59,7 @@ def test_a_run_says_how_far_it_is(tmp_path: Path) -> None:
     assert "finished, step 12" in shown and "validation" in shown
     assert following(shown) == ["zoo", "info", str(run / "model")]
     assert json.loads(info(run, "--json"))["finished"] is True
+    assert "torch" not in modules_after("info", str(run))
     (run / "final.json").unlink()
     unfinished = info(next((run / "checkpoints").iterdir()))
     assert "not finished" in unfinished

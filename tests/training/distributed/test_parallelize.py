@@ -25,7 +25,7 @@ from zoo.training.distributed.parallelize import transformer_blocks
 from zoo.training.loss_module import LossModule
 from zoo.training.run import require_divisible
 from zoo.training.setup import build_dataset, pretrain_setup
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 from zoo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("shared_home")

@@ -19,7 +19,8 @@ from zoo.errors import UsageError
 from zoo.overrides import override
 from zoo.training.logging.jsonl import JsonlLogger
 from zoo.training.state.checkpoint_writer import CheckpointWriter
-from zoo.training.state.checkpoints import CheckpointMeta, list_checkpoints
+from zoo.training.state.checkpoints import CheckpointMeta
+from zoo.training.state.progress import list_checkpoints
 
 __all__ = ["small_disk"]
 PROGRAM = "tests.training.killed_program"

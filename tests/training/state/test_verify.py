@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.runs import flip, run_training
 from zoo.io.digests.checks import Check
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 from zoo.training.state.verify import (
     differing_files,
     is_run,

@@ -35,7 +35,7 @@ from zoo.plugins import get_family
 from zoo.training.distributed.context import DistContext
 from zoo.training.run import PretrainRun
 from zoo.training.setup import PretrainSetup, pretrain_setup
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 from zoo.training.streaming import data as stream_data
 from zoo.training.streaming.data import require_same_shards
 

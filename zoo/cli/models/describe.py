@@ -98,9 +98,8 @@ def describe_target(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
 def describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the values and the lines on a training run."""
     from zoo.training.logging.run_history import RunHistory
-    from zoo.training.state.checkpoints import list_checkpoints
-    from zoo.training.state.final_model import is_finished
     from zoo.training.state.location import resume_command
+    from zoo.training.state.progress import is_finished, list_checkpoints
 
     history = RunHistory.read(path)
     has_finished = is_finished(path)
@@ -175,7 +174,7 @@ def describe_sources(history: "RunHistory") -> tuple[dict[str, Any], list[str]]:
 
 def describe_seeds(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the values and the lines on a directory of runs with several seeds."""
-    from zoo.training.seeds import seed_directories
+    from zoo.training.state.progress import seed_directories
 
     runs = seed_directories(path)
     lines = fields({"runs": str(path), "seeds": ", ".join(run.name for run in runs)})
@@ -187,9 +186,8 @@ def describe_stages(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the values and the lines on a run of several stages."""
     from zoo.io.json import read_json_object
     from zoo.training.logging.run_history import RunHistory
-    from zoo.training.multi_stage import STAGES
-    from zoo.training.state.final_model import is_finished
     from zoo.training.state.location import resume_command
+    from zoo.training.state.progress import STAGES, is_finished
 
     states = dict[str, str]()
     command = ""

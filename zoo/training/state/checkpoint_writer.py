@@ -21,7 +21,6 @@ from zoo.training.state.checkpoints import (
     DISK_FULL_HINT,
     CheckpointMeta,
     Tensors,
-    checkpoint_path,
     flat_shards,
     is_sharded,
     library_errors,
@@ -30,6 +29,7 @@ from zoo.training.state.checkpoints import (
     shard_writer,
     write_main_files,
 )
+from zoo.training.state.progress import checkpoint_path
 
 if TYPE_CHECKING:
     from zoo.training.state.shard_stager import ShardStager

@@ -23,11 +23,11 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import discard, remove_stale_staging
 from zoo.io.untrusted import parsing
 from zoo.training.distributed.context import DistContext
+from zoo.training.state.progress import CHECKPOINTS, RESTORE_HINT, checkpoint_path, list_checkpoints
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
-CHECKPOINTS = "checkpoints"
 STATE = "state.json"
 OPTIMIZER = "optimizer"  # The stem of the state's file, or the group of its sharded tensors.
 SHARDS = "shards"
@@ -48,8 +48,6 @@ ADDED_SETTINGS: tuple[tuple[tuple[str, ...], Any], ...] = (
 )
 DISK_FULL_HINT = "make room, and resume with --resume"
 REMOVE_HINT = "remove this checkpoint's directory"
-RESTORE_HINT = "restore it from a copy"
-_NAME = re.compile(r"step-(\d{8,})")
 Tensors = dict[str, torch.Tensor]
 
 
@@ -98,16 +96,6 @@ def _digest(settings: Mapping[str, Any]) -> str:
     return blake3(msgspec.json.encode(settings, order="sorted")).hexdigest()
 
 
-def list_checkpoints(run: Path) -> dict[int, Path]:
-    """Return step -> directory of all checkpoints of a run in order, damaged ones included."""
-    paths = {}
-    for path in (run / CHECKPOINTS).glob("step-*"):
-        match = _NAME.fullmatch(path.name)
-        if match and path.is_dir():
-            paths[int(match[1])] = path
-    return dict(sorted(paths.items()))
-
-
 def save_checkpoint(
     run: Path, state: CheckpointMeta, groups: Mapping[str, Tensors], dist: DistContext
 ) -> None:
@@ -141,11 +129,6 @@ def save_checkpoint(
             if stem not in sharded_groups:
                 unsharded_groups[stem] = tensors
         write_main_files(staging, state, unsharded_groups)
-
-
-def checkpoint_path(run: Path, step: int) -> Path:
-    """Return the directory of the checkpoint of a step."""
-    return run / CHECKPOINTS / f"step-{step:08d}"
 
 
 def write_main_files(folder: Path, state: CheckpointMeta, groups: Mapping[str, Tensors]) -> None:

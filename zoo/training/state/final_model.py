@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import torch
@@ -26,9 +26,8 @@ from zoo.errors import VerificationError
 from zoo.families.base import GENERATING, Family
 from zoo.hub.files import map_os_errors
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.self_digest import NO_DIGEST, add_digest, read_record
-from zoo.io.json import JsonStruct, encode_json, read_json_record
-from zoo.io.limits import MAX_STATE_BYTES
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
+from zoo.io.json import encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory, atomic_write
 from zoo.io.output.overwrite import check_target
 from zoo.io.output.staging import staged_path
@@ -36,22 +35,11 @@ from zoo.io.tensors.finite import require_finite
 from zoo.objectives.base import TrainedModel
 from zoo.sentence_models.modules import MODULE_WEIGHTS
 from zoo.tokenizers.info import TokenizerInfo
-from zoo.training.state.checkpoints import DISK_FULL_HINT, RESTORE_HINT, write_tensors
+from zoo.training.state.checkpoints import DISK_FULL_HINT, write_tensors
+from zoo.training.state.progress import FINAL, RESTORE_HINT, FinalRecord, read_final_record
 from zoo.version import __version__
 
-FINAL = "final.json"
 MAX_TIME: Final = "max_time"
-
-
-class FinalRecord(JsonStruct):
-    """``final.json``: the final models of a run, written when training ends."""
-
-    # Name of a model's directory -> digests of its files, without the manifest.
-    models: dict[str, dict[str, FileDigest]]
-    digest: str  # BLAKE3 of this file, see ``zoo.io.digests.self_digest``.
-    # Why the run stopped before its last step, and where; it can be resumed.
-    stopped_by: Literal["max_time"] | None = None
-    step: int | None = None
 
 
 def check_writable(
@@ -187,20 +175,6 @@ def write_final_record(
         atomic_write(run / FINAL, add_digest(encode_json(record)))
 
 
-def is_finished(run: Path) -> bool:
-    """Return whether a run has its final model, and the record that it writes after all models."""
-    return (run / "model").is_dir() and os.path.lexists(run / FINAL) and not was_stopped(run)
-
-
-def was_stopped(run: Path) -> bool:
-    """Return whether the final model of a run is from a step before the last."""
-    return os.path.lexists(run / FINAL) and _read_final(run).stopped_by is not None
-
-
-def _read_final(run: Path) -> FinalRecord:
-    return read_record(run / FINAL, FinalRecord, hint=RESTORE_HINT, limit=MAX_STATE_BYTES)
-
-
 def require_final(path: Path) -> None:
     """Check that a model in a run's directory is the one that the run wrote."""
     # Its manifest may have changed, as by ``zoo eval``; its files may not. Runs of earlier versions
@@ -208,7 +182,7 @@ def require_final(path: Path) -> None:
     file = path.parent / FINAL
     if not os.path.lexists(file):
         return
-    recorded_digests = _read_final(path.parent).models.get(path.name)
+    recorded_digests = read_final_record(path.parent).models.get(path.name)
     current_digests = check_manifest(path).files
     if recorded_digests is None:
         return

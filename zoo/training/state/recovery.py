@@ -9,14 +9,13 @@ from zoo.training.config.run_config import RunConfig
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.jsonl import METRICS_FILE as JOURNAL
 from zoo.training.state.checkpoints import (
-    CHECKPOINTS,
     CheckpointMeta,
     accepted_digests,
     check_checkpoint,
     check_metrics_file,
-    list_checkpoints,
     read_meta,
 )
+from zoo.training.state.progress import CHECKPOINTS, list_checkpoints
 
 LOG = logging.getLogger("zoo")
 DAMAGED = ".damaged"  # The suffix of directories with damaged checkpoints.

@@ -17,8 +17,9 @@ from zoo.training.logging.report import REPORT
 from zoo.training.logging.tensorboard import PREFIX
 from zoo.training.logging.tensorboard import PREFIX as EVENTS_PREFIX
 from zoo.training.state import recovery
-from zoo.training.state.checkpoints import CHECKPOINTS, STATE, list_checkpoints
+from zoo.training.state.checkpoints import STATE
 from zoo.training.state.final_model import require_final
+from zoo.training.state.progress import CHECKPOINTS, list_checkpoints
 from zoo.training.state.run_manifest import MANIFEST, SETTINGS, read_manifest
 
 REMEDY = "restore it from a copy"

@@ -24,6 +24,7 @@ from zoo.data import build as build_module
 from zoo.data.cache import cached_corpus
 from zoo.data.encoding import EncodedDocuments, encode_all
 from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.text_io import read_pieces
 from zoo.data.tokenizer import load_tokenizer
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.plugins import get_family
@@ -370,3 +371,26 @@ def test_a_built_corpus_is_not_read_as_text(tmp_path: Path) -> None:
             cached_corpus(paths, tokenizer)
     with pytest.raises(UsageError, match="held-out documents of its own; leave --eval out"):
         cached_corpus([one], tokenizer, eval_paths=[text])
+
+
+def test_a_window_that_takes_too_much_memory_is_refused(tmp_path: Path) -> None:
+    """A frame by RFC 8878, section 3.1.1.1.2: a window of 2**31 bytes, and an empty last block.
+
+    One of 2**27 bytes is read, also where the header is split between two reads.
+    """
+    magic = b"\x28\xb5\x2f\xfd"
+    file = tmp_path / "a.zst"
+    file.write_bytes(magic + bytes([0, (31 - 10) << 3]) + b"\x01\x00\x00")
+    with pytest.raises(VerificationError) as caught:
+        list(read_pieces(file))
+    assert "takes 2,048 MiB of memory to decompress" in str(caught.value)
+    assert "the limit is 128 MiB; compress it again" in str(caught.value)
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=27)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters)
+    frames = []
+    for length in range(40):
+        stream = compressor.compressobj()
+        frames.append(stream.compress(os.urandom(length * 50)) + stream.flush())
+    file.write_bytes(b"".join(frames))
+    assert zstandard.get_frame_parameters(frames[1]).window_size == 1 << 27
+    assert sum(map(len, read_pieces(file))) == sum(length * 50 for length in range(40))

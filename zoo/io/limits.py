@@ -75,6 +75,10 @@ MAX_LINE_BYTES = 1 << 20  # a longer line of text is cut into several
 MAX_ROW_BYTES = 32 << 20  # of a line of JSON, which is read at once
 MAX_ARTICLE_BYTES = 1 << 29  # of an article with questions in JSON; all of SQuAD has 42 MB
 MAX_ARTICLE_VALUES = 20_000_000  # of an article, where a question takes about ten
+# Of a frame of zstd, which takes as much memory: the largest that `zstd -d` reads by default, and
+# the largest that `zstd -19 --ultra -22` writes. `zstd --long=31` writes up to 2 GiB.
+MAX_ZSTD_WINDOW = 128 << 20
+MAX_TAR_HEADER_BYTES = 1 << 20  # of the long name or the further fields of a member
 MAX_EXPANSION = 500  # uncompressed bytes for each compressed one; of real texts below 20 ...
 FREE_EXPANSION_BYTES = 64 << 20  # ... which counts from this size on
 MAX_PARQUET_ITEMS = 1_000_000  # strings, and items of a list, in the metadata of a file

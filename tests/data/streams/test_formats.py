@@ -1,7 +1,10 @@
 """Shards of each format: their documents, in order, from each row on."""
 
+import io
 import subprocess
 import sys
+import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +25,7 @@ from zoo.data.readers.documents import ReaderConfig
 from zoo.data.streams.source import StreamSource
 from zoo.data.tokenizer import TokenizerToTrain
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.limits import MAX_ROW_BYTES
 from zoo.plugins import get_family
 
 Writer = Callable[[Path, list[str]], Path]
@@ -209,6 +213,36 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         open_source(path).hold_out(1)
     assert "line 1 has no field 'text'; it has id, content; --text names it" in str(caught.value)
+
+
+@pytest.mark.parametrize("type_of_member", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_long_description_of_a_member_is_not_read(type_of_member: bytes, tmp_path: Path) -> None:
+    """It would be in memory as a whole, before the size of the member is checked."""
+    path = tmp_path / "rows.tar"
+    member = tarfile.TarInfo("long")
+    member.type = type_of_member
+    member.size = 40 << 20
+    header = member.tobuf(tarfile.USTAR_FORMAT)
+    with path.open("wb") as file:
+        file.write(header)
+        file.truncate(len(header) + member.size)  # A hole, which takes no room.
+    tracemalloc.start()
+    with pytest.raises(VerificationError, match=r"fields of a member have 41,943,040 bytes"):
+        open_source(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+def test_a_large_member_is_refused_and_one_that_is_not_text_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "rows.tar"
+    with tarfile.open(path, "w") as archive:
+        for suffix in ("jpg", "txt"):
+            member = tarfile.TarInfo(f"a.{suffix}")
+            member.size = MAX_ROW_BYTES + 1
+            archive.addfile(member, io.BytesIO(bytes(member.size)))
+    with pytest.raises(VerificationError, match=r"row 1: size of a\.txt in bytes is 33,554,433"):
+        open_source(path)
 
 
 PEAK_PROGRAM = """

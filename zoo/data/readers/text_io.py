@@ -9,12 +9,19 @@ from pathlib import Path
 
 from zoo.errors import SourceError, VerificationError
 from zoo.io.files import open_regular
-from zoo.io.limits import FREE_EXPANSION_BYTES, MAX_EXPANSION, MAX_LINE_BYTES, MAX_ROW_BYTES
+from zoo.io.limits import (
+    FREE_EXPANSION_BYTES,
+    MAX_EXPANSION,
+    MAX_LINE_BYTES,
+    MAX_ROW_BYTES,
+    MAX_ZSTD_WINDOW,
+)
 from zoo.io.sizes import check_size
 
 NAMED_FILE = re.compile(r"((?:glue/)?[\w.+-]+)=(.+)")  # A data set's name, and its file.
 READ_BYTES = 1 << 20
 ZSTD_READ_BYTES = 1 << 10  # Compressed bytes. zstd expands at most 32,768 times.
+ZSTD_HEADER_BYTES = 18  # Largest header of a frame (RFC 8878, section 3.1.1.1).
 GZIP = ".gz"
 ZSTD = ".zst"
 TAR_GZIP = ".tgz"
@@ -173,7 +180,12 @@ def _zstd_pieces(file: Path) -> Iterator[bytes]:
     with open_regular(file) as source:
         while data := source.read(ZSTD_READ_BYTES):
             while data:
-                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                if frame is None:
+                    if len(data) < ZSTD_HEADER_BYTES:
+                        data += source.read(ZSTD_HEADER_BYTES)
+                    _check_window(file, data)
+                    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
+                    frame = decompressor.decompressobj()
                 try:
                     parts.append(frame.decompress(data))
                 except zstandard.ZstdError as error:
@@ -188,6 +200,22 @@ def _zstd_pieces(file: Path) -> Iterator[bytes]:
     yield b"".join(parts)
     if frame is not None:
         raise _damaged(file, EOFError("it breaks off"))
+
+
+def _check_window(file: Path, header: bytes) -> None:
+    """Check the window of a frame of zstd, which is memory that its decompression takes."""
+    import zstandard
+
+    try:
+        window = zstandard.get_frame_parameters(header).window_size
+    except zstandard.ZstdError:  # Not a frame, which the decompressor says.
+        return
+    if window > MAX_ZSTD_WINDOW:
+        raise VerificationError(
+            f"{file} takes {window / (1 << 20):,.0f} MiB of memory to decompress (the window of "
+            f"its zstd frame), and the limit is {MAX_ZSTD_WINDOW >> 20} MiB",
+            f"compress it again: `zstd -d --long=31 -c {file} | zstd -o NEW.zst`",
+        )
 
 
 def split_name(path: str) -> tuple[str, str]:

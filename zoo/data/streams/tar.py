@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import BufferedReader
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -18,7 +18,7 @@ from zoo.data.readers.text_io import COMPRESSED, TAR_GZIP, read_pieces
 from zoo.data.streams.shards import Row, Segment, Shard, require_text, whole_shard
 from zoo.errors import UsageError, VerificationError
 from zoo.io.files import open_regular
-from zoo.io.limits import MAX_ROW_BYTES
+from zoo.io.limits import MAX_ROW_BYTES, MAX_TAR_HEADER_BYTES
 from zoo.io.sizes import check_size
 from zoo.overrides import override
 
@@ -27,7 +27,30 @@ DEFAULT_FIELD = "text"
 TEXT_MEMBER = "txt"
 JSON_MEMBER = "json"
 REMEDY = "download it again"
+# Members that describe the next one, which tarfile reads as a whole.
+HEADER_TYPES = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
 END_MARK = bytes(2 * tarfile.BLOCKSIZE)  # The last bytes of a tar file, or of its padding.
+
+
+class BoundedTarInfo(tarfile.TarInfo):
+    """A member whose long name, or further fields, are small."""
+
+    @classmethod
+    @override
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in HEADER_TYPES and member.size > MAX_TAR_HEADER_BYTES:
+            raise tarfile.ReadError(
+                f"the fields of a member have {member.size:,} bytes, and at most "
+                f"{MAX_TAR_HEADER_BYTES:,} are read"
+            )
+        return member
 
 
 class TarShard(Shard):
@@ -92,8 +115,9 @@ class TarShard(Shard):
         sample_name = None
         members: dict[str, bytes] = {}
         end = offset
-        with tarfile.open(fileobj=opened, mode="r|") as archive:
+        with tarfile.open(fileobj=opened, mode="r|", tarinfo=BoundedTarInfo) as archive:
             for member in archive:
+                archive.members = []  # It keeps all members otherwise.
                 if not member.isfile():
                     continue
                 folder, slash, base = member.name.rpartition("/")

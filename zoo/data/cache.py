@@ -18,6 +18,7 @@ from zoo.version import __version__
 
 LOG = logging.getLogger("zoo")
 SAMPLE = Path(__file__).parent / "sample"
+SAMPLE_FILES = sorted(SAMPLE.glob("*.txt"))
 SAMPLE_EVAL_FRACTION = 0.1  # The sample has few documents.
 
 
@@ -47,7 +48,7 @@ def cached_corpus(
     if eval_fraction is None:
         eval_fraction = DEFAULT_EVAL_FRACTION if paths else SAMPLE_EVAL_FRACTION
     spec = CorpusSpec(
-        paths or sorted(SAMPLE.glob("*.txt")),
+        paths or SAMPLE_FILES,
         tokenizer,
         reader or ReaderConfig(),
         eval_fraction,
@@ -65,6 +66,11 @@ def cached_corpus(
             if not is_corpus(target):  # Otherwise another process has built it.
                 raise
     return Corpus(target)
+
+
+def is_built_corpus(paths: Sequence[str | Path]) -> bool:
+    """Return whether paths are one built corpus."""
+    return len(paths) == 1 and is_corpus(Path(fetch(paths[0])))
 
 
 def _cache_key(spec: CorpusSpec) -> str:

@@ -2,19 +2,32 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
-from zoo.data.corpus import TRAIN
+from zoo.data.cache import SAMPLE_FILES, is_built_corpus
+from zoo.data.corpus import TRAIN, Corpus
+from zoo.data.readers.documents import TEXT_FIELD, encode_documents
 from zoo.data.rng import generator
+from zoo.data.streams.source import find_shards, read_first_documents
+from zoo.io.remote.cache import fetch
 from zoo.objectives.base import Example
+from zoo.training.config.schema import StreamConfig, TrainConfig
+from zoo.training.config.sources import SourceConfig
 from zoo.training.mixed_dataset import MixedDataset
+from zoo.training.mixture import source_shares
 from zoo.training.setup import PretrainSetup, build_dataset
 
 # Above this share of labelled tokens, the labels of a document are a line of their own.
 MAX_INLINE_LABELS = 0.5
+# Characters of each text that are read: of so many tokens as the examples have, several times.
+MIN_CHARACTERS = 1 << 18
+CHARACTERS_PER_TOKEN = 16
+BYTES_PER_TOKEN = 4  # To compare the size of a built corpus with those of texts.
 # Arrays that an example is made of; the others are shown as they are.
 PACKED_ARRAYS = ("document_ids", "position_ids", "token_type_ids", "input_ids")
 
@@ -99,6 +112,60 @@ class ShownExample:
         if self.source:
             value["source"] = self.source
         return value
+
+
+def example_config(config: TrainConfig, count: int, folder: Path) -> TrainConfig:
+    """Return the configuration of a run on the first documents of its texts.
+
+    Sources of text keep their shares. A built corpus stays as it is.
+
+    Args:
+        config: configuration of a run.
+        count: number of examples to show.
+        folder: folder to which the documents are written.
+    """
+    characters = max(MIN_CHARACTERS, CHARACTERS_PER_TOKEN * count * config.seq_len)
+    data = config.data
+    reader = msgspec.structs.replace(data.reader, text_field=TEXT_FIELD)
+
+    def first_documents(name: str, paths: Sequence[str]) -> tuple[str, ...]:
+        documents = read_first_documents(paths or SAMPLE_FILES, data.reader, characters)
+        file = folder / f"{name or 'first-documents'}.jsonl"
+        file.write_bytes(encode_documents(documents))
+        return (str(file),)
+
+    if not data.sources:
+        if is_built_corpus(data.paths):
+            return config
+        paths = first_documents("", data.paths)
+        # Without files to evaluate on, a part of the documents would be held out.
+        changes: dict[str, Any] = {"paths": paths, "eval_paths": paths}
+    else:
+        sources = {}
+        sizes = {}
+        for name, source in data.sources.items():
+            if is_built_corpus(source.paths):
+                tokens = Corpus(Path(fetch(source.paths[0]))).record.splits[TRAIN].tokens
+                sizes[name] = tokens * BYTES_PER_TOKEN
+                sources[name] = source
+                continue
+            sizes[name] = sum(shard.size for shard in find_shards(source.paths))
+            paths = first_documents(name, source.paths)
+            sources[name] = SourceConfig(paths=paths, eval_paths=paths)
+        for name, share in source_shares(data, sizes).items():
+            sources[name] = msgspec.structs.replace(
+                sources[name], weight=share, epochs=msgspec.UNSET
+            )
+        changes = {
+            "sources": sources,
+            "mixing": msgspec.UNSET,
+            "temperature": msgspec.UNSET,
+            "mixing_limit": msgspec.UNSET,
+        }
+    data = msgspec.structs.replace(
+        data, reader=reader, streaming=False, stream=StreamConfig(), **changes
+    )
+    return msgspec.structs.replace(config, data=data)
 
 
 def show_examples(setup: PretrainSetup, count: int) -> Iterator[ShownExample]:

@@ -11,7 +11,7 @@ import msgspec
 from blake3 import blake3
 
 from zoo.checkpoint import TOKENIZER
-from zoo.data.corpus import DEFAULT_EVAL_FRACTION, TRAIN, Corpus, is_corpus
+from zoo.data.corpus import DEFAULT_EVAL_FRACTION, TRAIN, Corpus
 from zoo.data.rng import key_bytes
 from zoo.data.shares import MixtureStage, cycle_counts, shares_by_epochs, shares_by_temperature
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
@@ -19,7 +19,6 @@ from zoo.errors import UsageError
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import home
-from zoo.io.remote.cache import fetch
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.tokenizer_json import read_checked
 from zoo.training.config.schema import DataConfig, TrainConfig
@@ -67,7 +66,7 @@ def open_sources(
     Raises:
         UsageError: two sources have different tokenizers.
     """
-    from zoo.data.cache import cached_corpus
+    from zoo.data.cache import cached_corpus, is_built_corpus
 
     assert data.sources is not msgspec.UNSET, "called for runs with sources"
     corpora: dict[str, Corpus] = {}
@@ -75,7 +74,7 @@ def open_sources(
     for name, source in data.sources.items():
         if name in stream_names:
             continue
-        if len(source.paths) == 1 and is_corpus(Path(fetch(source.paths[0]))):
+        if is_built_corpus(source.paths):
             corpora[name] = cached_corpus(
                 source.paths, tokenizer, reader=data.reader, eval_paths=source.eval_paths
             )
@@ -174,13 +173,17 @@ def _cache_key(specs: "Sequence[CorpusSpec]") -> str:
     return blake3(msgspec.json.encode(parts)).hexdigest(16)
 
 
-def source_shares(data: DataConfig, corpora: Mapping[str, Corpus]) -> dict[str, float]:
-    """Return the share of the rows of each source at the beginning of a run."""
+def source_shares(data: DataConfig, sizes: Mapping[str, int]) -> dict[str, float]:
+    """Return the share of the rows of each source at the beginning of a run.
+
+    Args:
+        data: settings of the data.
+        sizes: source -> number of its tokens; not used if the sources have weights.
+    """
     assert data.sources is not msgspec.UNSET, "called for runs with sources"
     weights = given_weights(data.sources)
     if weights:  # Streams, whose sizes are not known, always have weights.
         return weights
-    sizes = {name: corpus.record.splits[TRAIN].tokens for name, corpus in corpora.items()}
     if data.mixing == "epochs":
         epochs = {}
         for name, source in data.sources.items():
@@ -236,7 +239,8 @@ def _planned_counts(
     data: DataConfig, corpora: Mapping[str, Corpus]
 ) -> list[tuple[int, dict[str, int]]]:
     """Return the first step of each stage, and the rows of each source in a cycle."""
-    planned = [(0, cycle_counts(source_shares(data, corpora), "data.sources"))]
+    sizes = {name: corpus.record.splits[TRAIN].tokens for name, corpus in corpora.items()}
+    planned = [(0, cycle_counts(source_shares(data, sizes), "data.sources"))]
     for stage in data.curriculum or ():
         subject = f"data.curriculum, step {stage.step:,}"
         planned.append((stage.step, cycle_counts(stage.weights, subject)))

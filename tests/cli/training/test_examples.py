@@ -146,3 +146,18 @@ def test_errors_are_of_one_line(corpus: Path) -> None:
     for arguments in (["gpt", "--objective", "masked-lm"], ["nothing"], ["bert", "--count", "0"]):
         done = zoo("examples", *arguments, "--train", corpus)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_only_the_first_documents_are_read(tmp_path: Path) -> None:
+    """What is behind them is not even JSON; of two sources, the weights are kept."""
+    row = json.dumps({"text": " ".join(SENTENCES[:40])}) + "\n"
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(row * 300 + "not JSON\n" + row * 300)
+    words = ("--max-seq-len", LENGTH, "--count", 4, "--json", "--set", "vocab_size=300")
+    done = zoo("examples", "gpt", "--train", tmp_path / "a.jsonl", *words)
+    assert done.returncode == 0, done.stderr
+    sources = [f"--train={name}={tmp_path}/{name}.jsonl" for name in ("a", "b")]
+    done = zoo("examples", "gpt", *sources, "--weight", "a=0.25", "--weight", "b=0.75", *words)
+    assert done.returncode == 0, done.stderr
+    shown = [example["source"] for example in json.loads(done.stdout)["examples"]]
+    assert shown.count("a") == 1 and shown.count("b") == 3

@@ -78,19 +78,25 @@ def command(
     What is predicted is in braces after a token: the label of a masked token and, after an
     arrow, the token that a generator with random weights put in its place. Where most tokens have
     labels, these are a line of their own. Packed rows show their documents one by one.
+    Only the first documents of a text are read, also to train a tokenizer; a built corpus is read
+    as a run reads it.
     """
     if family_or_file is None:
         raise click.UsageError("name a family", ctx)
     settings = pretrain_values(family_or_file)
     shown = {name: PRETRAIN_SETTINGS[name] for name in SHOWN}
     overrides = overrides_from_options(shown, options)
-    from zoo.inspection.examples import show_examples
+    from zoo.inspection.examples import example_config, show_examples
+    from zoo.io.scratch import scratch_directory
     from zoo.training.config.schema import pretrain_config
     from zoo.training.setup import pretrain_setup
 
     check_settings("pretrain", settings, overrides, config_file(family_or_file))
-    setup = pretrain_setup(pretrain_config(settings, overrides, offline=offline), offline=offline)
-    examples = list(show_examples(setup, count))
+    config = pretrain_config(settings, overrides, offline=offline)
+    with scratch_directory() as scratch:
+        config = example_config(config, count, scratch)
+        setup = pretrain_setup(config, offline=offline)
+        examples = list(show_examples(setup, count))
     value = {
         "objective": setup.objective.name,
         "seq_len": setup.objective.length,

@@ -24,6 +24,7 @@ from zoo.io.urls import parse_url
 
 Item = TypeVar("Item")
 CORPUS_MANIFEST = "corpus.json"  # The record of a built corpus, which is not read as text.
+TEXT_FIELD = "text"
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 DELIMITED = (".csv", ".tsv")
 PARQUET_ROWS = 256  # Rows of Parquet that are read together.
@@ -40,7 +41,7 @@ class ReaderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # each ``line`` of a document is a sentence, or a ``rule`` splits the text, see
     # ``zoo.data.sentences``
     sentence_splitter: Literal["rule", "line"] = "rule"
-    text_field: str = "text"  # column of the text in tables, or its key in JSON lines
+    text_field: str = TEXT_FIELD  # column of the text in tables, or its key in JSON lines
 
 
 def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
@@ -197,6 +198,12 @@ def read_documents(
             for part in document_parts(text):
                 if part and not part.isspace():
                     yield part
+
+
+def encode_documents(documents: Iterable[str]) -> bytes:
+    """Return documents as JSON lines with the field ``TEXT_FIELD``."""
+    rows = ({TEXT_FIELD: document} for document in documents)
+    return msgspec.json.Encoder().encode_lines(rows)
 
 
 def document_parts(text: str) -> Iterator[str]:

@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zoo.data.order import KeyedPermutation
-from zoo.data.readers.documents import JSON_LINES, ReaderConfig, expand_paths
+from zoo.data.readers.documents import (
+    JSON_LINES,
+    ReaderConfig,
+    document_parts,
+    expand_paths,
+)
 from zoo.data.readers.parquet import PARQUET
 from zoo.data.readers.text_io import TAR_GZIP
 from zoo.data.streams.arrow import ARROW, ArrowShard, dataset_files
@@ -103,6 +108,24 @@ class StreamSource:
 @functools.lru_cache(maxsize=16)
 def _epoch_order(count: int, seed: int, epoch: int) -> KeyedPermutation:
     return KeyedPermutation(count, seed, "segments", epoch)
+
+
+def read_first_documents(
+    paths: Sequence[str | Path], reader: ReaderConfig, max_characters: int
+) -> list[str]:
+    """Return the first documents of some files, which together have about so many characters."""
+    documents: list[str] = []
+    characters = 0
+    for number, shard in enumerate(find_shards(paths)):
+        for segment in shard.segments(number, MAX_SEGMENT_BYTES):
+            for row in shard.rows(segment, segment.start_row, segment.start_offset, reader):
+                for part in document_parts(row.text):
+                    if part and not part.isspace():
+                        documents.append(part)
+                        characters += len(part)
+                if characters >= max_characters:
+                    return documents
+    return documents
 
 
 def find_shards(paths: Sequence[str | Path]) -> list[Shard]:

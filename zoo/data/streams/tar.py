@@ -117,7 +117,7 @@ class TarShard(Shard):
         end = offset
         with tarfile.open(fileobj=opened, mode="r|", tarinfo=BoundedTarInfo) as archive:
             for member in archive:
-                archive.members = []  # It keeps all members otherwise.
+                archive.members = []  # type: ignore[attr-defined]  # It would keep all of them.
                 if not member.isfile():
                     continue
                 folder, slash, base = member.name.rpartition("/")

@@ -10,7 +10,7 @@ from blake3 import blake3
 from zoo.data.cache import cached_corpus
 from zoo.data.corpus import Corpus, Split, is_corpus
 from zoo.data.encoding import DocumentTokenizer
-from zoo.data.readers.documents import ReaderConfig
+from zoo.data.readers.documents import TEXT_FIELD, ReaderConfig, encode_documents
 from zoo.data.streams.blocks import BlockSize
 from zoo.data.streams.source import StreamSource
 from zoo.data.streams.workers import BlockSource, InlineBlocks, WorkerBlocks
@@ -172,11 +172,10 @@ def _held_out_corpus(
     documents: Sequence[str], tokenizer: ExistingTokenizer, reader: ReaderConfig
 ) -> Corpus:
     """Return the corpus of some documents."""
-    reader = msgspec.structs.replace(reader, text_field="text")
-    encoder = msgspec.json.Encoder()
+    reader = msgspec.structs.replace(reader, text_field=TEXT_FIELD)
     with scratch_directory() as scratch:
         file = scratch / HELD_OUT
-        file.write_bytes(encoder.encode_lines([{"text": document} for document in documents]))
+        file.write_bytes(encode_documents(documents))
         return cached_corpus([file], tokenizer, reader=reader, eval_fraction=0)
 
 

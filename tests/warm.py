@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import pkgutil
+import selectors
 import signal
 import socket
 import subprocess
@@ -31,7 +32,9 @@ from typing import IO, Any
 import zoo as program
 from tests.conftest import reload_hub_settings
 from tests.exporter import fill_tables, keep_traces
+from tests.once import shared
 from tests.plugins.forked_checks import check_plugins_in_forks
+from zoo.io.locks import file_lock
 
 ZOO = "zoo.cli"
 READY = "ready\n"
@@ -125,11 +128,8 @@ def at_once(
             streams[0].touch()
             order = {"module": ZOO, "arguments": [*map(str, command)], "folder": str(Path.cwd())}
             orders.append({**order, "streams": [*map(str, streams)]})
-        waiting = _waiting()
-        assert waiting.stdin is not None and waiting.stdout is not None
         together = {"together": orders, "environment": {**os.environ, **environment}}
-        print(json.dumps(together), file=waiting.stdin, flush=True)
-        codes = json.loads(waiting.stdout.readline())
+        codes = _waiting().answer(together)
         return [
             subprocess.CompletedProcess(
                 order["arguments"], code, *(Path(p).read_text() for p in order["streams"][1:])
@@ -160,10 +160,7 @@ def _run(
             "streams": [str(path) for path in streams],
             "signal": sent and (sent.number, sent.after, sent.changed and str(sent.changed)),
         }
-        waiting = _waiting()
-        assert waiting.stdin is not None and waiting.stdout is not None
-        print(json.dumps(order), file=waiting.stdin, flush=True)
-        code = int(waiting.stdout.readline())
+        code = int(_waiting().answer(order))
         return subprocess.CompletedProcess(words, code, *(p.read_text() for p in streams[1:]))
 
 
@@ -172,20 +169,61 @@ def start() -> None:
     _waiting()
 
 
+class Waiting:
+    """A connection to the waiting process.
+
+    Args:
+        connection: the connected socket.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.orders = connection.makefile("w", encoding="utf-8")
+        self.answers = connection.makefile("r", encoding="utf-8")
+
+    def answer(self, order: Mapping[str, Any]) -> Any:
+        """Send an order, and return what its processes ended with."""
+        print(json.dumps(order), file=self.orders, flush=True)
+        return json.loads(self.answers.readline())
+
+
 @cache
-def _waiting() -> "subprocess.Popen[str]":
-    """Start the waiting process; it ends when its standard input is closed."""
-    command = [sys.executable, "-m", "tests.warm"]
+def _waiting() -> Waiting:
+    """Connect to the waiting process of the session, or start it.
+
+    The workers of pytest-xdist share it: its imports take several seconds.
+    """
+    folder = shared("warm")
+    with file_lock(folder / "lock"):
+        port = folder / "port"
+        connection = _connect(port) or _connect(_start(port))
+    assert connection is not None, "the waiting process does not listen"
+    return Waiting(connection)
+
+
+def _connect(port: Path) -> socket.socket | None:
+    """Connect to the process that has written its port to a file, if it is still there."""
+    try:
+        return socket.create_connection(("127.0.0.1", int(port.read_text())))
+    except OSError:
+        return None
+
+
+_started: "list[subprocess.Popen[str]]" = []  # it ends when its standard input is closed
+
+
+def _start(port: Path) -> Path:
+    """Start the waiting process; return the file with its port."""
     waiting = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "tests.warm", str(port)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
+    _started.append(waiting)
     assert waiting.stdout is not None
     assert waiting.stdout.readline() == READY, "the waiting process did not start"
-    return waiting
+    return port
 
 
 def _import_all() -> None:
@@ -236,6 +274,22 @@ def _use_huge_pages() -> None:
             start, end = -(-start // HUGE_PAGE) * HUGE_PAGE, end // HUGE_PAGE * HUGE_PAGE
             for advice in (MADV_HUGEPAGE, MADV_COLLAPSE) if start < end else ():
                 madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), advice)
+
+
+def _accept(server: socket.socket) -> None:
+    """Serve each connection in a fork, until the process that has started this one ends."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(server, selectors.EVENT_READ)
+        selector.register(0, selectors.EVENT_READ)
+        while [key.fileobj for key, _ in selector.select()] == [server]:
+            connection, _ = server.accept()
+            if not os.fork():
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                server.close()
+                with connection.makefile("r") as orders, connection.makefile("w") as answers:
+                    _serve(orders, answers)
+                os._exit(0)
+            connection.close()
 
 
 def _serve(orders: IO[str], answers: IO[str]) -> None:
@@ -323,6 +377,7 @@ if __name__ == "__main__":
     _forget_what_libraries_do_at_exit()
     if sys.platform == "linux":
         _use_huge_pages()
-    with open(os.dup(0)) as orders, open(os.dup(1), "w") as answers:
-        print(READY, end="", file=answers, flush=True)
-        _serve(orders, answers)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Path(sys.argv[1]).write_text(str(listening.getsockname()[1]))
+        print(READY, end="", flush=True)
+        _accept(listening)

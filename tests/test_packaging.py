@@ -91,6 +91,7 @@ def test_the_registry_in_it_is_a_real_file(wheel: Path) -> None:
     assert packed == (ROOT / "registry.yaml").read_bytes()
 
 
+@pytest.mark.by_default("converters")
 @pytest.mark.parametrize("name", ["plugins", "converters", "tests"])
 def test_it_works_from_another_folder(wheel: Path, tmp_path: Path, name: str) -> None:
     unpacked = tmp_path / "site"

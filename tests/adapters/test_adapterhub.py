@@ -19,6 +19,7 @@ from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference.load_model import load_model
 
 
+@pytest.mark.by_default("bert", "roberta")
 @pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.iterdir()))
 def test_outputs_equal_those_of_the_library(name: str, tmp_path: Path) -> None:
     base = converted(GOLDEN / name / "base", tmp_path / "base").path

@@ -63,7 +63,7 @@ def test_a_graph_is_that_of_the_merged_model(adapted: Adapted, tmp_path: Path) -
         assert found == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.by_default("prefix")
+@pytest.mark.long
 @pytest.mark.parametrize(
     "method",
     [  # one of three bottlenecks
@@ -323,6 +323,7 @@ def extract_two_adapters(base: Path, folder: Path) -> list[Path]:
     return adapters
 
 
+@pytest.mark.long
 def test_speeds_are_kept_for_all_adapters_together(adapted: Adapted, tmp_path: Path) -> None:
     """A model with the same last adapter and another first one is another model."""
     base, task = adapted("pfeiffer")
@@ -459,6 +460,7 @@ def test_a_base_that_is_not_at_hand(adapted: Adapted, tmp_path: Path) -> None:
         assert kind is SourceError and "an adapter of peft or AdapterHub" in message
 
 
+@pytest.mark.by_default("nan")
 @pytest.mark.parametrize("value", [torch.nan, -torch.inf])
 def test_adapters_that_hold_no_numbers_are_refused(
     value: float, adapted: Adapted, tmp_path: Path

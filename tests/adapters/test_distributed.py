@@ -24,6 +24,7 @@ CASES = [  # family, task, method, and whether FSDP is used
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("family", "task", "method", "fsdp"), CASES)
 def test_two_processes_equal_one_and_resume(
     family: str, task: str, method: str, fsdp: bool, tmp_path: Path

@@ -63,6 +63,7 @@ def test_a_graph_serves_several_adapters(method: str, adapted: Adapted, tmp_path
     assert load_checkpoint(graph / "adapters" / "second").is_adapter
 
 
+@pytest.mark.long
 def test_adapters_that_do_not_fit_are_refused(adapted: Adapted, tmp_path: Path) -> None:
     base, first = adapted("dora", "first")
     others = {

@@ -107,6 +107,7 @@ def in_shape(shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
     return lambda tensor: torch.zeros(shape)
 
 
+@pytest.mark.by_default("shape0")
 @pytest.mark.parametrize("shape", [(), (0,), (10**6, 0)])
 def test_patterns_of_tensors_without_numbers(
     shape: tuple[int, ...], hub_checkpoint: Make, tmp_path: Path

@@ -53,6 +53,7 @@ def peft_adapter(hub_checkpoint: Make, tmp_path: Path) -> Callable[..., tuple[Pa
     return make
 
 
+@pytest.mark.by_default("changes1", "changes3")
 @pytest.mark.parametrize(
     ("changes", "settings"),
     [

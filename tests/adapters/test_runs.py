@@ -115,6 +115,7 @@ def test_a_run_needs_its_base_to_resume(adapted: Adapted, tmp_path: Path) -> Non
     assert (run / "model" / "adapter.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_a_run_is_continued(adapted: Adapted, tmp_path: Path) -> None:
     adapted(keep_optimizer=True)
     longer = FineTuneRun({"max_steps": 6}, DistContext.initialize("cpu"), tmp_path / "longer")
@@ -122,6 +123,7 @@ def test_a_run_is_continued(adapted: Adapted, tmp_path: Path) -> None:
     assert [record["step"] for record in records(tmp_path / "longer")][-1] == 6
 
 
+@pytest.mark.by_default("lora", "prefix")
 @pytest.mark.parametrize(
     "method",
     [
@@ -145,6 +147,7 @@ def test_packed_rows_compute_the_same(
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "method",
     [pytest.param(m, marks=pytest.mark.long if m != "lora" else []) for m in ADAPTERS.built_in],
@@ -295,6 +298,7 @@ def test_further_pretraining(method: str, pretrained: Pretrained, tmp_path: Path
     assert resolve_checkpoint(str(tmp_path / "run" / "model")).head_name == "masked-lm"
 
 
+@pytest.mark.long
 def test_embeddings_and_an_adapter_are_trained(pretrained: Pretrained, tmp_path: Path) -> None:
     """As for a new vocabulary; both are in the adapter, and merge."""
     model, _ = pretrained()

@@ -59,6 +59,7 @@ def test_each_file_has_the_metrics_of_its_own_evaluation(
     assert json.loads(done.stdout)["files"]["skipped"] == 3
 
 
+@pytest.mark.long
 def test_options_of_one_evaluation_are_refused(model: Model, source: Path, tmp_path: Path) -> None:
     words: list[Any] = ["eval", model.checkpoint.path, "--task", TASK, "--eval", source]
     out = ["-o", tmp_path / "out"]

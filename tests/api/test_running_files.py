@@ -75,6 +75,7 @@ def plain_runs(model: Model, source: Path, folder: Path, ending: str) -> dict[st
     return contents(folder)
 
 
+@pytest.mark.by_default(".jsonl")
 @pytest.mark.parametrize("ending", [".parquet", ".jsonl", ".npy"])
 def test_shards_write_the_bytes_of_plain_runs(
     model: Model, run: list[object], source: Path, tmp_path: Path, ending: str
@@ -117,6 +118,7 @@ def test_a_killed_shard_is_started_again(
     assert len(ids) == len(set(ids)) == 4 * ROWS + 6000
 
 
+@pytest.mark.long
 def test_the_function_does_what_the_command_does(
     model: Model, run: list[object], source: Path, tmp_path: Path
 ) -> None:

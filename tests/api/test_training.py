@@ -54,6 +54,7 @@ def test_pretraining_is_the_same_to_the_bit(tmp_path: Path) -> None:
     assert again.paths == training.paths
 
 
+@pytest.mark.long
 def test_pretraining_over_seeds(tmp_path: Path) -> None:
     training = zoo.pretrain(
         "bert", settings=RUN, max_steps=1, seeds=2, threads=1, output=tmp_path / "runs"

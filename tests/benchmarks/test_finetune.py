@@ -12,6 +12,7 @@ from tests.finetuning.making import labelled
 __all__ = ["hub_checkpoint"]
 
 
+@pytest.mark.long
 def test_all_sides_run_and_losses_agree(
     hub_checkpoint: Make,
     tmp_path: Path,

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from benchmarks.row_plan import write_offsets
 
@@ -26,6 +27,7 @@ def test_synthetic_offsets_are_those_of_a_corpus(tmp_path: Path) -> None:
     assert (tmp_path / "tokens.bin").stat().st_size == 600_000
 
 
+@pytest.mark.long
 def test_processes_read_the_same_rows(tmp_path: Path) -> None:
     """With enough documents that their sums are written."""
     write_offsets(tmp_path, 1_500_000, 10, 10)

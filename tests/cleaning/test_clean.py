@@ -101,6 +101,7 @@ def test_equal_and_nearly_equal_texts_are_dropped(tmp_path: Path) -> None:
     assert PROSE in read_texts(tmp_path / "out")
 
 
+@pytest.mark.long
 def test_runs_that_occurred_before_are_removed(tmp_path: Path) -> None:
     generator = random.Random(3)
     words = [f"v{generator.randrange(5000)}" for _ in range(400)]
@@ -302,6 +303,7 @@ def test_a_bad_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert clean(tmp_path / "in", *words, "--force") == 0
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("isolated")
 def test_a_corpus_keeps_what_was_dropped(tmp_path: Path) -> None:
     source = write_texts(tmp_path / "a.jsonl", [*synthetic_texts(0, 10), "Too short."])

@@ -79,6 +79,7 @@ def test_info_of_a_repository_reads_the_configuration_alone(hub: Hub, hub_checkp
     assert hub.sent("model.safetensors") == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [{}, {"a_options.json": b'{"lstm": 1}'}])
 def test_info_of_a_repository_without_config_json(
     hub: Hub, tmp_path: Path, more: dict[str, bytes]
@@ -150,6 +151,7 @@ def test_what_is_in_the_store_is_converted_again_when_asked(hub: Hub, published:
     assert json.loads(zoo("fetch", NAME, "--json").stdout)["revision"] == published
 
 
+@pytest.mark.long
 def test_a_revision_has_a_place_of_its_own(hub: Hub, published: str, hub_checkpoint: Make) -> None:
     hub.add(REPO, files(hub_checkpoint("BertForMaskedLM", "other")), branch="v2")
     first, second = (
@@ -192,6 +194,7 @@ def test_a_file_that_is_not_what_was_published(hub: Hub, published: str, tmp_pat
     assert not (tmp_path / "zoo-home" / "models").exists()
 
 
+@pytest.mark.long
 def test_a_tokenizer_from_elsewhere(
     hub: Hub, published: str, hub_checkpoint: Make, tmp_path: Path
 ) -> None:

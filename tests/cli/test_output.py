@@ -94,6 +94,7 @@ def test_a_strange_name_is_one_line(name: str, environment: dict[str, str]) -> N
     assert json.loads(done.stdout)["exit_code"] == done.returncode
 
 
+@pytest.mark.by_default("arguments0")
 @pytest.mark.parametrize("arguments", [("families",), ("families", "--json"), ("--help",)])
 def test_a_reader_that_leaves_is_no_error(arguments: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
@@ -103,6 +104,7 @@ def test_a_reader_that_leaves_is_no_error(arguments: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.by_default("arguments0")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("arguments", [("families",), ("models", "--json"), ("--help",)])
 def test_a_full_disk_behind_standard_output_is_one_line(arguments: tuple[str, ...]) -> None:
@@ -112,6 +114,7 @@ def test_a_full_disk_behind_standard_output_is_one_line(arguments: tuple[str, ..
     assert done.stderr == b"error: cannot write standard output: No space left on device\n"
 
 
+@pytest.mark.by_default("1")
 @pytest.mark.parametrize("stream", ["1", "2", "0"])
 def test_a_closed_stream_is_no_traceback(stream: str, tmp_path: Path) -> None:
     command = f"exec {sys.executable} -m zoo info all-minilm-l6-v2 {stream}>&-"

@@ -97,6 +97,7 @@ def test_errors_name_the_url_of_a_row(inputs: Path, store: Store) -> None:
     assert "downloads" not in done.stderr
 
 
+@pytest.mark.long
 def test_half_a_model_is_not_taken_for_a_whole_one(inputs: Path, store: Store) -> None:
     store.put_folder(inputs / "model", "whole")
     model = shutil.copytree(inputs / "model", inputs / "half")

@@ -93,6 +93,7 @@ def test_only_what_zoo_wrote_is_replaced(inputs: Path, store: Store) -> None:
     assert contents(store, "model") == {**after, "notes.txt": b"mine"}
 
 
+@pytest.mark.long
 def test_results_of_a_job_that_is_resumed(inputs: Path, store: Store, failing: float) -> None:
     words = ["run", "classify", inputs / "model", "--input", inputs / "rows.jsonl"]
     assert warm.zoo(*words, "-o", "local.jsonl").returncode == 0
@@ -107,6 +108,7 @@ def test_results_of_a_job_that_is_resumed(inputs: Path, store: Store, failing: f
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_vectors_of_an_embedding_job(inputs: Path, store: Store, failing: float) -> None:
     store["rows.jsonl"] = (inputs / "rows.jsonl").read_bytes()
     done = warm.zoo("convert", inputs / "model", "--head", "none", "-o", "model")

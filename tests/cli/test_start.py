@@ -102,6 +102,7 @@ def test_a_conversion_imports_the_plugin_of_its_family_alone() -> None:
     assert plugins == {"zoo_bert", "zoo_converters"} and "torch" not in loaded
 
 
+@pytest.mark.by_default("minilmv2")
 @pytest.mark.parametrize("recipe", ["distilbert", "tinybert-task", "minilmv2", "embeddings"])
 def test_a_recipe_is_printed_without_torch(recipe: str) -> None:
     loaded = modules_after("distill", "--recipe", recipe, "--print-recipe")
@@ -109,6 +110,7 @@ def test_a_recipe_is_printed_without_torch(recipe: str) -> None:
     assert not loaded & {"torch", "numpy", "onnxruntime", "transformers"}
 
 
+@pytest.mark.by_default("group0")
 @pytest.mark.parametrize("group", [(), ("run",), ("corpus",)])
 def test_without_a_command_there_is_help_as_it_is_written(group: tuple[str, ...]) -> None:
     done = zoo(*group)

@@ -17,7 +17,7 @@ def outcome(folder: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.by_default("generate", "classify", "similarity", "fill-mask")
+@pytest.mark.by_default("classify")
 @pytest.mark.parametrize("command", sorted(commands()))
 def test_every_task(tmp_path: Path, command: str) -> None:
     (tmp_path / "my reviews.csv").write_text("text\nfine\n")
@@ -27,6 +27,7 @@ def test_every_task(tmp_path: Path, command: str) -> None:
     assert "'my reviews.csv' reads it; --text-is-text takes the name as the text" in message
 
 
+@pytest.mark.by_default("rerank MODEL a b --query a.txt")
 @pytest.mark.parametrize(
     "options",
     ["rerank MODEL a b --query a.txt", "score MODEL a b --context a.txt"],

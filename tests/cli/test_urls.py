@@ -100,6 +100,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 
 
+@pytest.mark.by_default("eval", "teacher")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_url_in_a_file_of_settings(inputs: Path, name: str) -> None:
     path = inputs / "distill.yaml"

@@ -182,6 +182,7 @@ def test_runs_and_corpora(zoo: Zoo) -> None:
     assert "learning_rate: 0.001 and 0.002" in zoo("compare", "one", "two")
 
 
+@pytest.mark.long
 def test_training_on_labelled_data(zoo: Zoo) -> None:
     data = ("--train", "table.tsv", "--eval", "table.tsv")
     task = ("--task", "text-classification", *data, "--device", "cpu")
@@ -207,6 +208,7 @@ def test_looks_plugins_and_checks(zoo: Zoo) -> None:
     zoo("check", "accumulation", "bert", "--train", "no such file", code=4)
 
 
+@pytest.mark.long
 def test_what_the_hub_has(zoo: Zoo, place: Path, hub: Hub) -> None:
     files = {path.name: path.read_bytes() for path in (place / "hub").iterdir()}
     files.pop(".zoo.json", None)

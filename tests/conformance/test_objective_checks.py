@@ -146,7 +146,7 @@ LEAKS = {
 SIMILAR_LEAKS = ("spans are not masked", "masks of the generator")
 
 
-@pytest.mark.by_default("labels are not masked", "the decoder's inputs are not shifted")
+@pytest.mark.by_default("labels are not masked")
 @pytest.mark.parametrize(
     "leak",
     [
@@ -161,6 +161,7 @@ def test_leaks_are_found(leak: Leak, monkeypatch: pytest.MonkeyPatch) -> None:
         require_no_leak(family, faulty, texts())
 
 
+@pytest.mark.long
 def test_a_decoder_that_sees_the_next_token_fails() -> None:
     family, sound = objective("causal-lm")
 

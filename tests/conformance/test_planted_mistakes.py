@@ -328,6 +328,7 @@ def save_tiny(prefix: str, folder: Path, **keys: Any) -> None:
     (folder / "vocab.txt").write_text("\n".join([*special, *"abcdef"]), encoding="utf-8")
 
 
+@pytest.mark.by_default("False")
 @pytest.mark.parametrize("pre_norm", [False, True])
 def test_verify_of_a_model_with_which_the_reference_fails(pre_norm: bool, tmp_path: Path) -> None:
     save_tiny("Flaubert", tmp_path / "hub", pre_norm=pre_norm)

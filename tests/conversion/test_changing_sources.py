@@ -26,7 +26,7 @@ def overwrite(path: Path) -> None:
         file.write(b"abcd")
 
 
-@pytest.mark.by_default("overwrite-float32", "shrink-float16")
+@pytest.mark.by_default("shrink")
 @pytest.mark.promise("changing-file")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("change", [shrink, overwrite])

@@ -191,6 +191,7 @@ def test_a_trained_model_has_the_tensor_on_the_hub(
     assert torch.equal(tensors[POSITIONS], torch.from_numpy(table(config)))
 
 
+@pytest.mark.by_default("none")
 @pytest.mark.parametrize("head", ["none", "masked-lm"])
 def test_the_checks_of_families_accept_a_constant(head: str, tmp_path: Path) -> None:
     class Checks(FamilyChecks):

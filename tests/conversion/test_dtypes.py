@@ -88,6 +88,7 @@ MIXED = [
 ]
 
 
+@pytest.mark.by_default("dtypes0")
 @pytest.mark.parametrize(("dtypes", "widest"), MIXED)
 def test_parts_of_several_dtypes(
     hub_checkpoint: Make, tmp_path: Path, dtypes: dict[str, torch.dtype], widest: torch.dtype

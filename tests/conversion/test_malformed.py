@@ -29,6 +29,7 @@ def test_malformed_configurations_raise_documented_errors(tmp_path: Path, cases:
     assert done.peak_bytes < 400 * MB
 
 
+@pytest.mark.by_default("changes0")
 @pytest.mark.parametrize(
     "changes",
     [

@@ -80,6 +80,7 @@ def test_options_of_no_family_are_no_checkpoint(tmp_path: Path) -> None:
         convert(source(theirs), tmp_path / "ours")
 
 
+@pytest.mark.long
 def test_bfloat16_is_not_supported_by_the_format(tmp_path: Path) -> None:
     theirs, _ = published(tmp_path / "theirs")
     convert(source(theirs), tmp_path / "ours", dtype="bfloat16")

@@ -107,6 +107,7 @@ def set_lengths(folder: Path, tokenizer: int | None, **sentence: int | None) -> 
     write(folder, sentence_bert_config=stated)
 
 
+@pytest.mark.by_default("20-8", "None-8")
 @holds("the longest text or pair")
 @pytest.mark.parametrize(("sentence", "tokenizer"), [(20, 8), (8, 20), (None, 8), (8, None)])
 def test_the_length_of_a_text(
@@ -120,6 +121,7 @@ def test_the_length_of_a_text(
         assert ours.checkpoint.model.max_tokens == (sentence or tokenizer)
 
 
+@pytest.mark.by_default("stated0")
 @holds("the longest text or pair")
 @pytest.mark.parametrize("stated", [{"max_len": 8}, {"max_len": 8, "model_max_length": 12}, {}])
 def test_other_lengths_of_the_tokenizer(hub_checkpoint: Make, stated: dict[str, int]) -> None:
@@ -138,6 +140,7 @@ def test_other_lengths_of_the_tokenizer(hub_checkpoint: Make, stated: dict[str, 
         assert_same(ours.embed(TEXTS), expected)
 
 
+@pytest.mark.by_default("8-20")
 @holds("the longest text or pair")
 @pytest.mark.parametrize(("sentence", "tokenizer"), [(20, 8), (8, 20), (None, 8)])
 def test_the_length_of_a_pair(hub_checkpoint: Make, sentence: int | None, tokenizer: int) -> None:
@@ -150,7 +153,7 @@ def test_the_length_of_a_pair(hub_checkpoint: Make, sentence: int | None, tokeni
         assert_same([row["score"] for row in ours.classify(pairs)], expected)
 
 
-@pytest.mark.by_default("6-None-8-min", "6-20-8-fixed", "20-12-8-None")
+@pytest.mark.by_default("6-20-8-fixed")
 @holds("the longest query or document")
 @pytest.mark.parametrize("expansion", [None, "fixed", "min"])
 @pytest.mark.parametrize(("own", "sentence", "tokenizer"), [(20, 12, 8), (6, 20, 8), (6, None, 8)])
@@ -198,6 +201,7 @@ def test_lower_case_of_a_sentence_encoder(hub_checkpoint: Make) -> None:
         assert_same(ours.embed(texts, prompt_name="query"), expected)
 
 
+@pytest.mark.by_default("stated0", "stated2")
 @holds("pooling")
 @pytest.mark.parametrize(
     ("stated", "width"),
@@ -236,6 +240,7 @@ def test_the_number_of_labels(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert converted(folder, tmp_path / "named").config.labels == ("a", "b")
 
 
+@pytest.mark.by_default("stated0")
 @holds("the dtype of the weights")
 @pytest.mark.parametrize("stated", [{"dtype": "float16"}, {"torch_dtype": "float16"}, {}])
 def test_the_dtype_of_the_weights(
@@ -265,6 +270,7 @@ def logits_of_batch(folder: Path, texts: list[str]) -> Any:
         return model.eval()(**tokenizer(texts, padding=True, return_tensors="pt")).logits
 
 
+@pytest.mark.by_default("7-b")
 @holds("the padding token of the model")
 @pytest.mark.parametrize("pad", ["b", "[PAD]"])
 @pytest.mark.parametrize("number", [0, 7])
@@ -331,6 +337,7 @@ def test_special_tokens(hub_checkpoint: Make, decoder: bool) -> None:
 PATHS = ("torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity", "torch.nn.Sigmoid")
 
 
+@pytest.mark.by_default("places0", "places2")
 @holds("the function of a score")
 @pytest.mark.parametrize("places", [(0, 1, 2), (None, 1, 2), (None, None, 2), (0, None, 1)])
 def test_the_function_of_a_score(
@@ -353,6 +360,7 @@ def test_the_function_of_a_score(
         assert_same([row["score"] for row in ours.classify(pairs)], expected)
 
 
+@pytest.mark.by_default("None-query", "other-nobody")
 @holds("the prompt of a query or document")
 @pytest.mark.parametrize("role", ["query", "nobody"])
 @pytest.mark.parametrize("default", [None, "other", "passage"])
@@ -390,7 +398,7 @@ GENERATION = ("bos_token_id", "eos_token_id", "forced_bos_token_id", "num_beams"
 OLDER = {"num_beams": 2, "max_length": 9, "eos_token_id": 5, "bos_token_id": 6}
 
 
-@pytest.mark.by_default("config0", "config1", "config5", "config7")
+@pytest.mark.by_default("config1", "config5")
 @holds(
     "settings of generation, such as `bos_token_id`, `eos_token_id` and `max_length`",
     "the first token of a target",

@@ -70,6 +70,7 @@ VERBS = (
 )
 
 
+@pytest.mark.by_default("run")
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
 def test_a_type_outside_its_table(
     hub_checkpoint: Make, tmp_path: Path, verb: tuple[str, ...]

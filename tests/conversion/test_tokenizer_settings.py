@@ -77,6 +77,7 @@ def test_next_to_graphs(source: Path, tmp_path: Path) -> None:
     assert settings(graphs) == SETTINGS
 
 
+@pytest.mark.long
 def test_after_training(source: Path, tmp_path: Path) -> None:
     table = tmp_path / "train.tsv"
     rows = [f"{TEXT[k:]}\tLABEL_{k % 3}" for k in range(9)]

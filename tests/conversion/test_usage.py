@@ -48,7 +48,7 @@ def assert_all_print(found: list[tuple[str, str, str]], programs: list[str]) -> 
     assert silent == []
 
 
-@pytest.mark.by_default("BertForSequenceClassification", "BertForMaskedLM")
+@pytest.mark.by_default("BertForMaskedLM")
 @pytest.mark.parametrize(
     "architecture",
     [

@@ -60,6 +60,7 @@ def test_arrays_are_read_by_their_path(tmp_path: Path) -> None:
             assert np.array_equal(actual, array)
 
 
+@pytest.mark.long
 def test_compressed_and_foreign_byte_orders_are_read(tmp_path: Path) -> None:
     array = np.arange(600, dtype=np.float32).reshape(20, 30)
     with h5py.File(tmp_path / "weights.hdf5", "w") as file:
@@ -118,6 +119,7 @@ def test_external_data_are_refused(tmp_path: Path) -> None:
     refused("virtual", "x keeps its data in another file")
 
 
+@pytest.mark.by_default("text")
 @pytest.mark.parametrize(
     "value", ["text", np.array([b"ab"]), np.zeros(2, complex), np.zeros(2, [("a", "f4")])], ids=str
 )
@@ -134,6 +136,7 @@ def test_circular_groups(tmp_path: Path) -> None:
         HDF5.open(tmp_path, ["weights.hdf5"])
 
 
+@pytest.mark.by_default("100")
 @pytest.mark.parametrize("keep", [0, 100, 2000, -1])
 def test_a_damaged_file_is_refused(tmp_path: Path, keep: int) -> None:
     path = write(tmp_path, x=np.arange(500.0), group__y=np.arange(500.0)) / "weights.hdf5"

@@ -136,6 +136,7 @@ HOSTILE: dict[
 }
 
 
+@pytest.mark.by_default("a block many times", "too large", "keys that share much")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_index_is_refused_quickly(tmp_path: Path, name: str) -> None:
     make_index, message = HOSTILE[name]

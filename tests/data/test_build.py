@@ -156,6 +156,7 @@ def test_nothing_depends_on_how_many_work_or_on_chunks(
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two") == files_of(tmp_path / "big")
 
 
+@pytest.mark.long
 def test_the_held_out_documents_are_others_and_stay_the_same(tmp_path: Path, texts: Path) -> None:
     def splits(name: str, **options: object) -> tuple[list[str], list[str]]:
         corpus = built(tmp_path / name, texts, **{"eval_fraction": 0.2, **options})

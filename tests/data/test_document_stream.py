@@ -143,6 +143,7 @@ print(stream.spans(0, len(stream)))
 """
 
 
+@pytest.mark.long
 def test_processes_that_start_together_make_one_plan(cached: Path) -> None:
     """Four processes have the same spans, and one of them wrote the sums."""
     command = [sys.executable, "-c", PROGRAM]

@@ -69,6 +69,7 @@ def test_an_index_outside_is_refused() -> None:
             KeyedPermutation(7, 0)[index]
 
 
+@pytest.mark.by_default("5")
 @pytest.mark.parametrize("size", [3, 5, 100])
 def test_elements_are_uniform(size: int) -> None:
     """Over 3,000 seeds, each element is as often at the first and the last index as any other."""

@@ -76,6 +76,7 @@ def test_the_files_themselves_are_read_with_equal_ids(
             assert ours.encode(text).ids == peer(text)["input_ids"], text
 
 
+@pytest.mark.by_default("bert", "gpt", "t5")
 @pytest.mark.parametrize("name", every_family())
 def test_every_family_can_have_one_of_the_size_that_is_asked_for(name: str) -> None:
     family = get_family(name)
@@ -154,7 +155,7 @@ NORMALIZING = [
 ]
 
 
-@pytest.mark.by_default("bert-wordpiece", "gpt-byte-level-bpe", "albert-unigram")
+@pytest.mark.by_default("bert")
 @pytest.mark.parametrize(("name", "kind"), NORMALIZING)
 def test_case_and_accents_are_kept_unless_it_is_asked_for(name: str, kind: str) -> None:
     def reread(**options: Any) -> str:

@@ -42,7 +42,7 @@ def pairs(path: Path) -> Path:
     return write_table(path, rows)
 
 
-@pytest.mark.by_default("text-classification", "question-answering")
+@pytest.mark.by_default("text-classification")
 @pytest.mark.parametrize("task", TASKS)
 def test_tasks(task: str, tmp_path: Path) -> None:
     """A student that equals its teacher has no error; one of fewer layers has, and learns."""
@@ -161,6 +161,7 @@ def test_rows_that_cannot_be_used_are_skipped_for_teacher_and_student(tmp_path: 
     assert len(records(run)) == 2
 
 
+@pytest.mark.long
 def test_teachers_with_another_tokenizer(tmp_path: Path) -> None:
     file = pairs(tmp_path / "p.jsonl")
     data = {"data": {"pair": "pair"}}

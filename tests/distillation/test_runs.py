@@ -110,6 +110,7 @@ def test_frozen_modules_and_the_teacher_do_not_move(teacher: Path, tmp_path: Pat
     }
 
 
+@pytest.mark.long
 def test_a_frozen_part_of_a_module_does_not_move(teacher: Path, tmp_path: Path) -> None:
     """Position embeddings alone, of which some implementations have an option without effect."""
     tree = settings(teacher, "distilbert", distillation={"freeze": ["embeddings.positions"]})

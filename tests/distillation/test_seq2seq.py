@@ -47,6 +47,7 @@ def test_layers_of_encoder_and_decoder_are_copied(tmp_path: Path) -> None:
     assert set(records(run, "validation")[-1]["losses"]) == {"seq2seq"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "task",
     [

@@ -145,6 +145,7 @@ def test_the_terms_are_those_of_the_released_code(tree: dict[str, Any], tmp_path
     torch.testing.assert_close(actual, soft - entropy, rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.by_default("changes0", "changes3")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -128,6 +128,7 @@ def test_what_a_graph_does_not_give_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.long)])
 def test_a_teacher_of_lower_precision(dtype: str, tmp_path: Path) -> None:
     """All kinds of terms accept it, and the student begins with weights in full precision."""

@@ -100,6 +100,7 @@ def test_terms_that_an_older_version_recorded_are_read() -> None:
     assert error.value.hint == "leave it out; it is a setting of kl"
 
 
+@pytest.mark.long
 def test_a_run_of_an_older_version_resumes(tmp_path: Path) -> None:
     tree = settings(pretrained("bert"), "distilbert", keep_optimizer=True)
     run = distill(tmp_path / "run", tree)

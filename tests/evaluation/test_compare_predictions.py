@@ -47,6 +47,7 @@ def compare(capsys: pytest.CaptureFixture[str], *words: object) -> dict[tuple[st
     return {(row.get("name", ""), row["metric"]): row for row in comparisons}
 
 
+@pytest.mark.long
 def test_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     labels = rng.choice(list("abc"), 60)
@@ -110,6 +111,7 @@ def test_generated_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert row["p"] < 0.001
 
 
+@pytest.mark.long
 def test_folders_are_corrected_for_their_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

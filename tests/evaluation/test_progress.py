@@ -50,6 +50,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.by_default("BertModel")
 @pytest.mark.parametrize(
     ("name", "task", "options"),
     [

@@ -67,6 +67,7 @@ def test_a_changed_plugin_has_graphs_and_speeds_of_its_own(
     assert len(keys) == 3 and _key(checkpoint, None) in keys
 
 
+@pytest.mark.long
 def test_copies_that_lose_too_much_name_the_command_that_accepts_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+@pytest.mark.long
 def test_the_command_keeps_the_fastest(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"), num_layers=1)
     assert fastest_backend(checkpoint) is None

@@ -97,7 +97,7 @@ def test_the_ranking_is_spearman_s_of_the_library_s_similarities(
     assert agreement(plain, plain, spec, checkpoint).drop < 1e-12
 
 
-@pytest.mark.by_default("dense")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", POOLED)
 def test_a_pooled_graph(kind: str, hub_checkpoint: Make, tmp_path: Path) -> None:
     """It has the library's embeddings, and in 8 bits ranks alike; the plain graph is with it."""

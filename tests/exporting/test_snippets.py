@@ -65,6 +65,7 @@ def test_ctranslate2_computes_embeddings(name: str, hub_checkpoint: Make, tmp_pa
     assert_equal(in_process(programs["CTranslate2"])[0]["embeddings"], folder, 1e-4)
 
 
+@pytest.mark.long
 def test_ctranslate2_continues_a_text(small: Small, tmp_path: Path) -> None:
     folder = export(small("GPT2LMHeadModel"), "ctranslate2", tmp_path / "export")
     _, printed = in_process(snippets(folder)["CTranslate2"])
@@ -73,6 +74,7 @@ def test_ctranslate2_continues_a_text(small: Small, tmp_path: Path) -> None:
     assert len(printed) > len("A text. ") and text.startswith(printed.removesuffix("\n"))
 
 
+@pytest.mark.long
 def test_ctranslate2_generates_a_target(small: Small, tmp_path: Path) -> None:
     checkpoint = small("T5ForConditionalGeneration", decoder_start_token_id=0)
     folder = export(checkpoint, "ctranslate2", tmp_path / "export")

@@ -78,6 +78,7 @@ def test_layers_that_share_a_block_are_compared(tmp_path: Path) -> None:
     assert len(list(model.get_submodule("layers").children())) == 1
 
 
+@pytest.mark.by_default("{}")
 @pytest.mark.parametrize("changes", [{}, {"num_groups": 2, "blocks_in_group": 2}], ids=str)
 def test_session_returns_hidden_states_of_all_layers(
     changes: dict[str, Any], tmp_path: Path

@@ -73,6 +73,7 @@ def test_summaries_are_those_of_the_reference_and_of_the_graph(folder: Path) -> 
     assert [result["generated"] for result in graph] == [result["generated"] for result in ours]
 
 
+@pytest.mark.long
 def test_both_stacks_are_looked_at(folder: Path) -> None:
     (view,) = zoo(folder, "look", "run/model", "a b c", "--text-target", "a b")["texts"]
     encoder, decoder = view["stacks"]

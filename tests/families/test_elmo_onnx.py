@@ -60,7 +60,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     return export
 
 
-@pytest.mark.by_default(LOWEST_LAYER)  # a trace of two layers takes twice as long
+@pytest.mark.long
 @pytest.mark.parametrize("case", [LOWEST_LAYER, "pretraining", "none-unclipped", "none-plain"])
 def test_a_graph_equals_the_numpy_model(exported: Exported, case: str) -> None:
     golden, graph, report = exported(case)

@@ -90,6 +90,7 @@ def batches(of: Trainer, step: int, samples: int | None = None) -> list[Batch]:
     ]
 
 
+@pytest.mark.long
 def test_the_loss_falls() -> None:
     taught = trainer(samples=20, dropout=0.1)
     task = taught.loss_module.objective

@@ -230,6 +230,7 @@ def test_a_prompt_selects_its_task(tmp_path: Path) -> None:
         assert result["score"] == pytest.approx(similarities[0, result["corpus_id"]], abs=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [(), pytest.param(("--pooled",), marks=pytest.mark.long)])
 def test_a_graph_has_all_tasks(tmp_path: Path, options: tuple[str, ...]) -> None:
     write_published(tmp_path / "hub", num_layers=1)  # a trace of three takes three times as long

@@ -155,6 +155,7 @@ def test_a_vocabulary_with_gaps_is_refused(tmp_path: Path) -> None:
         FAMILY.tokenizer(SourceFiles(tmp_path))
 
 
+@pytest.mark.by_default("4")
 @pytest.mark.parametrize("beams", [1, 4])
 def test_translations_are_those_of_the_reference(hub: Path, ours: Path, beams: int) -> None:
     """With the settings of the model, which ban the padding token."""
@@ -171,6 +172,7 @@ def test_translations_are_those_of_the_reference(hub: Path, ours: Path, beams: i
     assert len(set(expected)) == len(expected)
 
 
+@pytest.mark.long
 def test_targets_are_trained_as_the_reference_tokenizes_them(
     hub: Path, ours: Path, tmp_path: Path
 ) -> None:

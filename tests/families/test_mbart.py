@@ -29,6 +29,7 @@ from zoo_bart.tokenizer import CC25, MORE
 HEADS = list(MBART.heads())
 
 
+@pytest.mark.by_default("seq2seq-lm")
 @pytest.mark.parametrize("head", HEADS)
 def test_padded_texts_equal_the_reference(head: str) -> None:
     """A source that is read as its target begins with its last token, the language."""
@@ -121,7 +122,7 @@ def test_a_language_that_mbart_lacks_is_refused(tmp_path: Path) -> None:
 # Generation
 
 
-@pytest.mark.by_default("bart-greedy", "mbart-beam")
+@pytest.mark.by_default("bart")
 @pytest.mark.parametrize(
     "options",
     [{}, {"num_beams": 4, "length_penalty": 2.0, "early_stopping": True}],

@@ -164,6 +164,7 @@ def hub(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
+@pytest.mark.by_default("opt-3")
 @pytest.mark.parametrize("beams", [1, 3])
 def test_texts_are_those_of_the_reference(hub: Path, beams: int) -> None:
     """A batch, in which the reference pads on the left."""

@@ -157,7 +157,7 @@ def ours(hub: Path) -> Path:
     return hub.parent / "ours"
 
 
-@pytest.mark.by_default("8")
+@pytest.mark.long
 @pytest.mark.parametrize("beams", [1, 8])
 def test_summaries_are_those_of_the_reference(hub: Path, ours: Path, beams: int) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(hub)

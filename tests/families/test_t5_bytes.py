@@ -80,6 +80,7 @@ def test_ids_are_those_of_the_reference(hub: Path, tmp_path: Path) -> None:
     assert generic(TEXTS[1])["input_ids"] == reference(TEXTS[1])["input_ids"]
 
 
+@pytest.mark.by_default("umt5-1")
 @pytest.mark.parametrize("beams", [1, 3])
 def test_texts_are_those_of_the_reference(hub: Path, beams: int) -> None:
     tokenizer: Any = transformers.ByT5Tokenizer.from_pretrained(hub)

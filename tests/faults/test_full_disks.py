@@ -159,16 +159,7 @@ def emptied(disk: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-@pytest.mark.by_default(
-    "adapter merge",
-    "gguf",
-    "run jsonl",
-    "run parquet",
-    "eval report",
-    "look",
-    "retokenize",
-    "plugins new",
-)
+@pytest.mark.by_default("run jsonl", "gguf", "eval report", "plugins new")
 @pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in SLOW)]
 )
@@ -215,6 +206,7 @@ def test_a_run_of_several_seeds_goes_on_with_room(inputs: Path, small_disk: Path
 LONG = pytest.mark.long
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "room", [pytest.param(0, marks=LONG), PAGE, pytest.param(12 * PAGE, marks=LONG)]
 )

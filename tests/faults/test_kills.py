@@ -183,6 +183,7 @@ def test_quantized_exports(tmp_path: Path) -> None:
     command.interrupt_often([signal.SIGKILL] * 100)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [2, pytest.param(100, marks=pytest.mark.long)])
 def test_evaluations(count: int, tmp_path: Path) -> None:
     """The manifest has a result or lacks it, and is never damaged."""

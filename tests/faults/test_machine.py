@@ -69,9 +69,7 @@ def repository(hub: Hub, inputs: Inputs) -> None:
     hub.add("org/name", {path.name: path.read_bytes() for path in inputs.source.iterdir()})
 
 
-@pytest.mark.by_default(
-    "convert-full-disk", "corpus build-read-only", "fetch-full-disk", "fetch with a lock-read-only"
-)
+@pytest.mark.by_default("corpus build-read-only", "fetch-full-disk")
 @pytest.mark.usefixtures("repository")
 @pytest.mark.parametrize("state", DISKS)
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ def inputs(tmp_path: Path) -> Path:
     return newer.newer_inputs(tmp_path / "inputs")
 
 
+@pytest.mark.by_default("distill with a cache-full-disk", "plugins disable-read-only")
 @pytest.mark.parametrize("state", DISKS)
 @pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in SLOW)]
@@ -90,6 +91,7 @@ VERBS: dict[str, tuple[Callable[[Path], list[object]], bool]] = {
 LONG = ("distill", "export of int8", "pretrain")
 
 
+@pytest.mark.by_default("finetune", "push")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.long] if n in LONG else []) for n in VERBS],

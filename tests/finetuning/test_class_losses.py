@@ -47,6 +47,7 @@ def test_classification(pretrained: Pretrained, tmp_path: Path, pair: bool) -> N
     assert expected[-1] != pytest.approx(expected[0], abs=1e-2), "the weights changed"
 
 
+@pytest.mark.long
 def test_regression(pretrained: Pretrained, tmp_path: Path) -> None:
     model, source = pretrained(
         "BertForSequenceClassification", num_labels=1, problem_type="regression"
@@ -83,7 +84,7 @@ def test_labels_of_settings_may_be_numbers(tmp_path: Path) -> None:
 WEIGHTS = {"no": 0.03, "yes": 0.005}  # whose sum over a micro-batch is below 1
 
 
-@pytest.mark.by_default("BertForSequenceClassification")
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", [f"BertFor{kind}Classification" for kind in TASKS])
 def test_class_weights_are_those_of_torch(
     pretrained: Pretrained, tmp_path: Path, architecture: str

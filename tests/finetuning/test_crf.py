@@ -189,6 +189,7 @@ def test_a_run_from_the_checkpoint_goes_on_with_its_transitions(
     np.testing.assert_allclose(np.array(after), np.array(before), atol=1e-9)
 
 
+@pytest.mark.long
 def test_resume(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained()
     assert_resumes_exactly(tmp_path, settings(model, tagged(tmp_path / "t.conll"), **CRF), step=4)

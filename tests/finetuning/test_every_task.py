@@ -89,6 +89,7 @@ def test_no_task_is_forgotten() -> None:
 RESUMED = ("text-classification", "setfit", "late-interaction")
 
 
+@pytest.mark.by_default("text-classification")
 @pytest.mark.parametrize(
     "task",
     [pytest.param(task, marks=() if task in RESUMED else pytest.mark.long) for task in TASKS],

@@ -103,7 +103,7 @@ def test_numbers_and_lists_of_labels(pretrained: Pretrained, tmp_path: Path) -> 
     assert {name: samples for name, (samples, _) in found.labels.items()} == counts
 
 
-@pytest.mark.by_default("labels")
+@pytest.mark.long
 @pytest.mark.parametrize("spans", [True, False], ids=["entities", "labels"])
 def test_sentences(pretrained: Pretrained, tmp_path: Path, spans: bool) -> None:
     names = {True: "B-X", False: "O"} if spans else {True: "noun", False: "verb"}
@@ -215,6 +215,7 @@ def test_pairs_of_texts(pretrained: Pretrained, tmp_path: Path) -> None:
     assert {name: count for name, (count, _) in found.labels.items()} == {"y": 12, "n": 12}
 
 
+@pytest.mark.long
 def test_texts_in_another_order_than_their_grades(pretrained: Pretrained, tmp_path: Path) -> None:
     """Of a query, whatever rows have its texts."""
     anchors, others = texts(8), texts(24, 1)

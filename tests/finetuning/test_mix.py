@@ -96,6 +96,7 @@ def test_the_first_of_its_kind(tmp_path: Path, task: str, layers: str | int) -> 
         convert(CheckpointDir(run / "model", "model"), tmp_path / "hub", to="hub")
 
 
+@pytest.mark.long
 def test_an_encoder(pretrained: Pretrained, tmp_path: Path) -> None:
     """The mix is of all hidden states that transformers computes, and goes on being used."""
     import transformers
@@ -162,6 +163,7 @@ def test_rules_of_a_mix(name: str, head: str) -> None:
     assert not family.has_reference(config, head)
 
 
+@pytest.mark.by_default("gpt")
 @pytest.mark.parametrize("name", ["gpt", "t5"])
 def test_a_mix_in_place_of_the_last_layer(tmp_path: Path, name: str) -> None:
     """The classifier reads the state of the token that the family classifies texts by."""

@@ -49,6 +49,7 @@ def test_a_setting_of_the_run_takes_precedence() -> None:
     assert (config.num_train_epochs, config.optimizer.weight_decay) == (2, 0.01)
 
 
+@pytest.mark.by_default("bert", "deberta", "gpt", "elmo", "t5", "modernbert")
 @pytest.mark.parametrize("family", list(all_families()))
 def test_presets_name_tasks(family: str) -> None:
     """Every preset is valid for every task, and has settings of tasks that exist alone."""

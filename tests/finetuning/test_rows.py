@@ -31,7 +31,7 @@ def long_texts() -> list[str]:
     return [*texts, "tail " + "word" * 3000, "one two"]
 
 
-@pytest.mark.by_default("8-bert", "8-t5")
+@pytest.mark.by_default("8-bert")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("length", [8, pytest.param(20, marks=pytest.mark.long)])
 def test_of_a_long_text_the_beginning_has_the_same_tokens(

@@ -57,6 +57,7 @@ def test_a_run_from_random_weights_resumes(tmp_path: Path) -> None:
     assert_resumes_exactly(tmp_path, tree, 4)
 
 
+@pytest.mark.long
 def test_the_best_checkpoint_becomes_the_final_model(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_changed_table_is_refused(pretrained: Pretrained, tmp_path: Path) -> N
         resume_run(run)
 
 
+@pytest.mark.long
 def test_the_median_of_several_seeds_is_kept(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained()
     table, held = labelled(tmp_path / "t.tsv"), labelled(tmp_path / "e.tsv", seed=1)

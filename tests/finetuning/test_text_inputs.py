@@ -233,6 +233,7 @@ def test_choices(published_gpt: Path, tmp_path: Path) -> None:
     assert training_losses(run) == [pytest.approx(expected, abs=1e-5)]
 
 
+@pytest.mark.long
 def test_resume(published_gpt: Path, tmp_path: Path) -> None:
     steps = {"max_steps": 4, "eval_steps": 2, "save_steps": 1, "save_total_limit": 4}
     assert_resumes_exactly(

@@ -77,7 +77,7 @@ def load(model: Path, task: str, labels: int, folder: Path) -> tuple[InitRecord,
     return record, network.state_dict()["head.weight"]
 
 
-@pytest.mark.by_default("2-text-classification", "2-question-answering")
+@pytest.mark.by_default("2-text-classification")
 @pytest.mark.parametrize("old", HEADS)
 @pytest.mark.parametrize("labels", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_the_head_of_another_task_is_not_used(
@@ -99,6 +99,7 @@ def test_the_head_of_another_task_is_not_used(
         assert f"not used of {model}, with the head {name}" in caplog.text, new
 
 
+@pytest.mark.by_default("text-classification", "regression", "token-classification")
 @pytest.mark.parametrize("task", HEADS)
 def test_the_head_of_the_same_task_is_kept(
     pretrained: Pretrained, tmp_path: Path, task: str

@@ -104,7 +104,7 @@ def test_losses_are_those_of_mean_logits(pretrained: Pretrained, tmp_path: Path)
     )
 
 
-@pytest.mark.by_default("text-classification")
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["text-classification", "token-classification"])
 def test_evaluations_are_those_of_zoo_eval(
     pretrained: Pretrained, tmp_path: Path, task: str

@@ -206,6 +206,7 @@ def test_trees_are_written_as_they_were_read() -> None:
     assert dump(parse(text)) == text
 
 
+@pytest.mark.long
 def test_messages_are_written_as_they_were_read() -> None:
     from tests.tokenizers.trained import plain
 

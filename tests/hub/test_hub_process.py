@@ -119,6 +119,7 @@ def test_progress_bar_on_terminal(hub: Hub, commit: str) -> None:
     assert "loopback" not in shown  # the Hub's warning header
 
 
+@pytest.mark.long
 def test_full_disk_is_one_line_and_keeps_partial_file(hub: Hub, commit: str) -> None:
     limit = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))\n"

@@ -221,6 +221,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "graph"
 
 
+@pytest.mark.long
 def test_an_export_is_uploaded_with_its_card_and_runs_again(
     export: Path, hub: Hub, token: None, tmp_path: Path
 ) -> None:

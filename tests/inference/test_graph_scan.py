@@ -219,6 +219,7 @@ def test_truncated_anywhere_is_one_line(copy: Path) -> None:
             assert "\n" not in str(error)
 
 
+@pytest.mark.long
 def test_huge_constants_end_in_one_line(copy: Path) -> None:
     """Constant folding would allocate 400 GB when the runtime loads the graph."""
     size = numpy_helper.from_array(np.array([100_000_000_000], np.int64), "s")

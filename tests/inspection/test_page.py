@@ -113,6 +113,7 @@ def heading(browser: Browser) -> list[str]:
     return list(browser.evaluate(found))
 
 
+@pytest.mark.by_default("light")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_keyboard_reaches_everything(browser: Browser, dark: bool, tmp_path: Path) -> None:
     page = tmp_path / "look.html"
@@ -217,6 +218,7 @@ def test_there_is_nothing_to_choose_where_words_are_tokens(
     assert heading(browser)[1].startswith("All tokens")
 
 
+@pytest.mark.by_default("light")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_decoder_begins_with_the_last_token(browser: Browser, dark: bool, tmp_path: Path) -> None:
     """The first one attends to itself only, with a text that stands out from its shade."""

@@ -52,6 +52,7 @@ def streams(references: list[list[str]]) -> list[list[str | None]]:
     return [[t[n] if n < len(t) else None for t in references] for n in range(most)]
 
 
+@pytest.mark.by_default("ter:normalized=true,asian_support=1-library6-several")
 @pytest.mark.parametrize("references", [SINGLE, REFERENCES], ids=["one", "several"])
 @pytest.mark.parametrize(
     ("request_", "library"),

@@ -65,6 +65,7 @@ def drawn(sizes: list[int], length: int, count: int) -> Ids:
     )
 
 
+@pytest.mark.by_default("sizes0")
 @pytest.mark.parametrize("sizes", [[5], [5, 5], [60, 5, 7, 50]])
 def test_split_points_are_uniform_in_both_kinds(sizes: list[int]) -> None:
     cuts = drawn(sizes, 64, 4000)

@@ -188,6 +188,7 @@ def __getattr__(name):
 """
 
 
+@pytest.mark.by_default("source2")
 @pytest.mark.parametrize(
     ("source", "message"),
     [

@@ -153,6 +153,7 @@ def test_plugin_for_another_version_is_not_imported(site: Path) -> None:
     assert "this zoo has version 1; install a newer plm-zoo" in done.stderr
 
 
+@pytest.mark.by_default("importerror", "exits")
 @pytest.mark.parametrize("name", ["exits", "newapi", "sameentry", "importerror"])
 def test_use_of_a_broken_plugin_is_exit_code_5(site: Path, name: str) -> None:
     done = zoo(site, "info", name, "--json")

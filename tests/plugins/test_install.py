@@ -154,6 +154,7 @@ def test_printed_next_step_installs_the_directory(environment: Environment) -> N
     assert f"next: zoo plugins install {environment.folder / 'other'}\n" in absolute.stdout
 
 
+@pytest.mark.long
 def test_refusals(environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "unversioned").mkdir()
     (tmp_path / "unversioned" / "pyproject.toml").write_text('[project]\nname = "zoo-mine"\n')

@@ -181,7 +181,7 @@ def test_a_name_of_two_distributions_is_left_out_and_an_error_if_used(
         assert "uninstall" in ended.stderr
 
 
-@pytest.mark.by_default("bert")
+@pytest.mark.long
 @pytest.mark.parametrize("entry", ["bert", "thief"])
 def test_built_in_families_precede_others(tmp_path: Path, entry: str) -> None:
     source = HEALTHY.format(name="bert").replace('("bert",)', '("stolen",)')

@@ -165,6 +165,7 @@ def test_the_model_of_transformers_computes_the_same_for_kept_tokens(
     torch.testing.assert_close(*logits)
 
 
+@pytest.mark.long
 def test_random_rows_have_the_scale_of_the_old_ones(hub_checkpoint: Make, tmp_path: Path) -> None:
     vocabulary = [*VOCABULARY, *(f"w{k}" for k in range(2000))]
     folder = hub_checkpoint("BertForMaskedLM", vocab_size=len(vocabulary))

@@ -59,11 +59,7 @@ def logits(folder: Path, dtype: str = "float32") -> torch.Tensor:
     return torch.stack(rows)
 
 
-@pytest.mark.by_default(
-    "old-torch.nn.modules.linear.Identity",
-    "group-torch.nn.modules.activation.Sigmoid",
-    "settings-torch.nn.modules.activation.Sigmoid",
-)
+@pytest.mark.by_default("settings")
 @pytest.mark.parametrize("activation", [SIGMOID, IDENTITY])
 @pytest.mark.parametrize("place", ["old", "group", "settings"])
 def test_scores_are_made_by_the_function_of_the_model(
@@ -134,6 +130,7 @@ def test_prompts_precede_the_query(hub_checkpoint: Make, tmp_path: Path) -> None
     assert second.model == checkpoint.model
 
 
+@pytest.mark.by_default("None")
 @pytest.mark.parametrize("function", [None, torch.nn.Tanh()])
 def test_several_labels_have_prompts_and_a_length(
     hub_checkpoint: Make, tmp_path: Path, function: Any

@@ -69,6 +69,7 @@ class Reference:
         }
 
 
+@pytest.mark.by_default("32")
 @pytest.mark.parametrize(
     ("width", "changes"),
     [

@@ -90,6 +90,7 @@ def test_the_first_line_names_the_models_and_the_address(server: Server) -> None
     assert host == "127.0.0.1" and server.first_line.endswith(f" at http://127.0.0.1:{port}\n")
 
 
+@pytest.mark.by_default("base64")
 @pytest.mark.parametrize("encoding", ["float", "base64"])
 def test_openai_embeddings(
     client: openai.OpenAI, embedded: Vectors, peer_vectors: Vectors, encoding: Any
@@ -120,6 +121,7 @@ def test_openai_counts_the_tokens(client: openai.OpenAI) -> None:
     assert reply.usage.prompt_tokens == 4 and reply.usage.total_tokens == 4
 
 
+@pytest.mark.long
 def test_openai_dimensions_are_cut_and_scaled(
     client: openai.OpenAI, models: Path, embedded: Vectors
 ) -> None:
@@ -246,6 +248,7 @@ def test_inference_client_normalizes_and_has_prompts(server: Server, models: Pat
         assert distance(longer.body, reply.body[:1]) < RUN
 
 
+@pytest.mark.long
 def test_langchain_embeds(server: Server, embedded: Vectors, peer_vectors: Vectors) -> None:
     from langchain_huggingface import HuggingFaceEndpointEmbeddings
 

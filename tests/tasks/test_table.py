@@ -225,7 +225,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     monkeypatch.setattr(resumable.ResumableOutput, "write", writes)
 
 
-@pytest.mark.by_default("23-.jsonl", "6-.parquet", "23-.npy")
+@pytest.mark.by_default("23-.jsonl")
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("after", [6, 23])
 def test_an_interrupted_output_is_continued_to_the_byte(

@@ -33,6 +33,7 @@ def test_each_figure_is_on_a_page() -> None:
     assert [name for name in FIGURES if name not in shown] == []
 
 
+@pytest.mark.by_default("conversion", "recipes", "objectives")
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_text_is_cut_or_leaves_its_box(browser: Browser, name: str) -> None:
     browser.open(FOLDER / f"{name}.svg")

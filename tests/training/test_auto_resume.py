@@ -51,6 +51,7 @@ def test_one_command_starts_resumes_and_ends(unbroken: Path, tmp_path: Path) -> 
     assert (run / "metrics.jsonl").read_bytes() == steps
 
 
+@pytest.mark.long
 def test_an_interrupted_run_goes_on(unbroken: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(unbroken, run)

@@ -111,6 +111,7 @@ def test_shorter_rows_last_as_long_as_in_the_parent(tmp_path: Path) -> None:
         go_on(first, tmp_path / "none", max_steps=5)
 
 
+@pytest.mark.long
 def test_another_batch_size_begins_with_the_next_row(parent: Path, tmp_path: Path) -> None:
     """The rows of an epoch are read once, whatever the size of a batch is."""
     child = go_on(parent, tmp_path / "child", max_steps=10, global_batch_tokens=512)
@@ -140,6 +141,7 @@ def test_rows_follow_those_that_were_read() -> None:
     smaller.close()
 
 
+@pytest.mark.long
 def test_fine_tuning_goes_on_with_the_best_evaluation(tmp_path: Path) -> None:
     file = labelled(tmp_path / "t.jsonl")
     values = table_settings("bert", file, **CONSTANT, vocab_size=60, save_total_limit=1)

@@ -56,6 +56,7 @@ def loss_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("family", "objective", "steps"),
     [

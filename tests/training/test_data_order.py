@@ -89,6 +89,7 @@ def earlier_run(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -
     return run
 
 
+@pytest.mark.long
 def test_an_earlier_run_is_resumed_with_its_order(earlier_run: Path, tmp_path: Path) -> None:
     """It ends as it would have; its rows are those of earlier versions (test_earlier_rows.py)."""
     assert_resumes_from(earlier_run, tmp_path, 4)

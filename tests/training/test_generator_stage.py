@@ -66,6 +66,7 @@ def test_the_discriminator_starts_from_the_generator(family: str) -> None:
     loader.close()
 
 
+@pytest.mark.long
 def test_resume_is_exact_around_the_switch(tmp_path: Path) -> None:
     unbroken = run_training(tmp_path / "unbroken", "electra", **STAGES)
     losses = [record["losses"]["replaced-token-detection"] for record in records(unbroken)]

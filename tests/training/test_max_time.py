@@ -103,6 +103,7 @@ def test_seeds_that_stopped_are_resumed(tmp_path: Path) -> None:
     assert (select_median_run(path, runs) / "model.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_epochs_are_steps_of_the_corpus(tmp_path: Path) -> None:
     """Of two seeds as well, whose settings have the epochs."""
     values = tree("gpt", num_train_epochs=0.05, eval_steps=10_000, save_steps=10_000)
@@ -147,6 +148,7 @@ def test_force_moves_an_earlier_run(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert (tmp_path / "run.old-3/seeds.json").is_file() and child.run == run
 
 
+@pytest.mark.long
 def test_force_moves_nothing_else(tmp_path: Path) -> None:
     values = tree("gpt", max_steps=1)
     (tmp_path / "foreign").mkdir()

@@ -164,6 +164,7 @@ def source_losses(
     return losses
 
 
+@pytest.mark.by_default("t5", "gpt", "bert", "electra")
 @pytest.mark.parametrize(("family", "objective"), list(marked_cases()))
 def test_losses_of_each_source(family: str, objective: str) -> None:
     """Of each objective: they equal those of batches of one source, and add up to the total."""
@@ -323,6 +324,7 @@ def go_on(parent: Path, path: Path, **given: Any) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_continued_run_ends_like_one_of_all_steps(tmp_path: Path) -> None:
     """With the same weights, and with weights that a curriculum would have set at that step."""
     parent = train(tmp_path / "parent", max_steps=8, **CONSTANT)

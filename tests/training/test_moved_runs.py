@@ -183,7 +183,7 @@ def test_a_directory_that_is_gone_is_named(
     assert f"run began in {began}, which is gone: a text.txt, held out/b.txt is from" in caplog.text
 
 
-@pytest.mark.by_default("sequence")
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", ["minilm-assistant", "sequence"])
 def test_a_later_stage_goes_on_where_the_directory_has_moved(
     began: Path, monkeypatch: pytest.MonkeyPatch, recipe: str

@@ -119,7 +119,7 @@ CASES = [
 ]
 
 
-@pytest.mark.by_default("bert-masked-lm")
+@pytest.mark.long
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_twenty_sentences_are_learnt_by_heart(family: str, name: str) -> None:
     book = {"data": {"paths": [str(SAMPLE / "alice.txt")]}}  # has sentences that begin differently

@@ -207,7 +207,7 @@ def test_a_changed_corpus_is_refused(tmp_path: Path) -> None:
     assert "is not the one" in done.stderr
 
 
-@pytest.mark.by_default("weights", "missing", "step")
+@pytest.mark.by_default("weights")
 @pytest.mark.parametrize("fault", ["weights", "state", "missing", "step", "other run"])
 def test_a_damaged_checkpoint_is_passed_over_and_kept(
     unbroken: Path, tmp_path: Path, fault: str
@@ -308,6 +308,7 @@ def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
     assert set(list_checkpoints(run)) == {5, 6, best}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [6, pytest.param(200, marks=pytest.mark.long)])
 def test_a_run_that_is_resumed_at_every_step_does_not_drift(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int

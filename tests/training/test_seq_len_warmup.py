@@ -238,6 +238,7 @@ def test_phases_have_their_rates(phases: Path) -> None:
     assert rates == pytest.approx([0.0, 0.01, 0.02, 0.02, 0.01, 0.01, 0.01, decay])
 
 
+@pytest.mark.long
 def test_short_rows_have_a_configuration_of_their_own(phases: Path, tmp_path: Path) -> None:
     """Losses differ in the first phase from its second step on, and the model has the last base."""
     warmup = {**PHASES["seq_len_warmup"], "config": {}}

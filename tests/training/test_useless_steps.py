@@ -22,6 +22,7 @@ def test_a_step_of_warmup_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert "learning rate is 0" not in caplog.text
 
 
+@pytest.mark.long
 def test_a_step_of_warmup_alone_in_distillation(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

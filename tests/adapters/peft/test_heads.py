@@ -110,6 +110,7 @@ def test_each_library_opens_the_others(
             torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.by_default("BertForMaskedLM")
 @pytest.mark.parametrize(
     ("architecture", "of_base", "head"),
     [

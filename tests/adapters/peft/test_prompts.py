@@ -167,6 +167,7 @@ def with_adapter(base: Path, method: str) -> nn.Module:
     return model.eval()
 
 
+@pytest.mark.by_default("GPT2LMHeadModel")
 @pytest.mark.parametrize("method", ["prompt", "prefix"])
 @pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "T5ForConditionalGeneration"])
 @torch.inference_mode()
@@ -207,6 +208,7 @@ def convert_with_tokenizer(hub_checkpoint: Make, method: str, tmp_path: Path) ->
     return ours
 
 
+@pytest.mark.by_default("prompt")
 @pytest.mark.parametrize("method", ["prompt", "prefix"])
 def test_texts_leave_room_for_virtual_tokens(
     method: str, hub_checkpoint: Make, tmp_path: Path

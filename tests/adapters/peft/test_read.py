@@ -290,6 +290,7 @@ def test_targets_are_those_of_peft(
     assert names <= expected.keys() & outputs.keys()
 
 
+@pytest.mark.by_default("more2")
 @pytest.mark.parametrize("more", [{}, {"use_rslora": True}, {"use_dora": True}])
 def test_patterns_of_rank_and_alpha(
     more: dict[str, Any], hub_checkpoint: Make, tmp_path: Path

@@ -72,7 +72,7 @@ def logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
 SIMILAR = ("GPT2ForSequenceClassification", "BartForSequenceClassification")
 
 
-@pytest.mark.by_default("T5ForConditionalGeneration")
+@pytest.mark.long
 @pytest.mark.parametrize(
     "architecture",
     [pytest.param(name, marks=pytest.mark.long if name in SIMILAR else ()) for name in FAMILIES],

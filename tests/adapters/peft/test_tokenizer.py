@@ -40,7 +40,7 @@ def assert_same(model: nn.Module, ids: Any, expected: list[Tensor]) -> None:
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.by_default("BertForSequenceClassification-settings0", "BertModel-settings1")
+@pytest.mark.by_default("BertModel")
 @pytest.mark.parametrize(
     ("architecture", "settings"),
     [

@@ -143,6 +143,7 @@ def test_a_tied_tensor_with_other_values_is_refused(hub_checkpoint: Make, tmp_pa
         zoo("convert", tmp_path / "hub", "--base", path, "-o", tmp_path / "back")
 
 
+@pytest.mark.long
 def test_the_head_of_a_base_in_bfloat16_is_widened(hub_checkpoint: Make, tmp_path: Path) -> None:
     _, source = base_of(hub_checkpoint, "BertForSequenceClassification", tmp_path)
     model = transformers.BertForSequenceClassification.from_pretrained(source)

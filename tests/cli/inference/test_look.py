@@ -81,6 +81,7 @@ def attention_of(model: Path) -> tuple[list[str], list[torch.Tensor]]:
     return tokens, [layer[0] for layer in attentions]
 
 
+@pytest.mark.long
 def test_an_svg_has_the_attention_of_transformers(model: Path) -> None:
     tokens, attentions = attention_of(model)
     cases = [
@@ -126,6 +127,7 @@ def test_a_png_has_the_attention_of_transformers(model: Path) -> None:
         np.testing.assert_allclose(image.getpixel((int(across), int(down))), expected, atol=3)
 
 
+@pytest.mark.by_default("arguments0", "arguments4", "arguments6")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -159,6 +161,7 @@ def test_a_format_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
     assert not re.search(r"\| +torch$", done.stderr, re.MULTILINE)
 
 
+@pytest.mark.by_default("arguments1", "arguments3")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -190,6 +193,7 @@ def test_models_are_compared_on_one_page(model: Path, hub_checkpoint: Make, tmp_
     assert page.count("<iframe") == 3 and page.count("srcdoc=") == 3
 
 
+@pytest.mark.by_default("arguments2")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

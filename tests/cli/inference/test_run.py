@@ -86,7 +86,7 @@ def check_classify(result: dict[str, Any], source: Path) -> None:
     np.testing.assert_allclose(list(result["scores"].values()), expected, atol=1e-5)
 
 
-@pytest.mark.by_default("embed", "classify")
+@pytest.mark.by_default("embed")
 @pytest.mark.parametrize("task", TASKS)
 def test_a_file_of_texts(task: str, hub_checkpoint: Make, tmp_path: Path) -> None:
     texts = ["a [MASK] c", "[MASK]", "d e [MASK] ab j"]
@@ -115,6 +115,7 @@ def test_json_lines_from_standard_input(model: Path, tmp_path: Path) -> None:
     check_embed(result[1], tmp_path / "source")
 
 
+@pytest.mark.long
 def test_plain_lines_from_standard_input(model: Path) -> None:
     features = results(zoo("run", "features", model, "-", "--layers", "0,-1", stdin="a\n\nb c\n"))
     assert [result["text"] for result in features] == ["a", "", "b c"]
@@ -138,6 +139,7 @@ def test_what_is_cut_is_said_in_the_record_and_in_a_line(model: Path) -> None:
     assert shorter["truncated"] == 70
 
 
+@pytest.mark.by_default('{"text": 3}')
 @pytest.mark.parametrize(
     ("line", "why"),
     [

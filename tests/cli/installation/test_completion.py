@@ -77,6 +77,7 @@ class Terminal:
         os.close(self._main)
 
 
+@pytest.mark.by_default("bash")
 @pytest.mark.parametrize("name", SHELLS)
 def test_tab_completes_and_prints_nothing_else(name: str, tmp_path: Path) -> None:
     argv, setup = SHELLS[name]
@@ -96,6 +97,7 @@ def test_tab_completes_and_prints_nothing_else(name: str, tmp_path: Path) -> Non
     assert missing == [] and "error" not in terminal.transcript, terminal.transcript
 
 
+@pytest.mark.long
 def test_fish_completes_lines(tmp_path: Path) -> None:
     fish = shutil.which("fish")
     if fish is None:
@@ -124,6 +126,7 @@ def test_fish_completes_lines(tmp_path: Path) -> None:
         assert completion.rstrip("/").endswith(word.strip()), line
 
 
+@pytest.mark.by_default("words0", "words9", "words14")
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -261,6 +264,9 @@ def test_names_are_completed(words: str, present: set[str], absent: set[str]) ->
     assert sorted(present - found) == [] and sorted(absent & found) == []
 
 
+@pytest.mark.by_default(
+    "zoo run embed m --input {} --text ", "zoo finetune m --train {} --negative "
+)
 @pytest.mark.parametrize(
     "words",
     [
@@ -310,6 +316,7 @@ def test_splits_of_a_beir_folder_are_completed(tmp_path: Path) -> None:
     assert completions(*words) == {"dev", "test"}
 
 
+@pytest.mark.by_default("bert", "modernbert", "deberta", "gpt", "t5", "elmo")
 @pytest.mark.parametrize("family", list(all_families()))
 def test_objectives_of_a_family_are_completed_without_torch(family: str) -> None:
     done = cold.zoo_again(

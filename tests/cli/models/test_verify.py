@@ -74,6 +74,7 @@ def test_one_bit(model: Path) -> None:
     assert json.loads(done.stdout)["exit_code"] == 3
 
 
+@pytest.mark.long
 def test_a_model_that_is_sensitive_to_rounding(hub_checkpoint: Make, tmp_path: Path) -> None:
     """The logits are sums of normalized values, whose exact sum is zero: only rounding errors."""
     source = hub_checkpoint("BertForTokenClassification")

@@ -55,6 +55,7 @@ def test_the_student_embeds_as_its_teacher(
     assert cosines.mean() > 0.9
 
 
+@pytest.mark.long
 def test_the_score_is_the_rank_correlation_of_similarities(
     teacher: Path, tree: dict[str, Any], tmp_path: Path
 ) -> None:

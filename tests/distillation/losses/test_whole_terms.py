@@ -143,6 +143,7 @@ def relation_divergence(teacher: Tensor, student: Tensor, heads: int) -> float:
     return sum(divergences) / (heads * sum(LENGTHS))
 
 
+@pytest.mark.long
 def test_minilmv2(batch: dict[str, Tensor]) -> None:
     """Wang et al. 2021, equations 2 to 5: 48 relation heads of models of 4 and 6 heads."""
     student = Model.random(hidden_size=96, num_heads=4)

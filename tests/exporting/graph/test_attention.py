@@ -69,7 +69,7 @@ def test_keys_of_a_cache_are_not_copied(name: str, attentions: int, tmp_path: Pa
 
 
 # test_families.py in quantization compares a fused encoder-decoder with torch.
-@pytest.mark.by_default("second")
+@pytest.mark.long
 @pytest.mark.parametrize("name", CACHED)
 def test_the_cache_is_of_fused_attention_as_it_is(name: str, tmp_path: Path) -> None:
     plain, cached = traced(name)[-1], tmp_path / "fused.onnx"

@@ -62,6 +62,7 @@ def test_layers_share_a_mask_of_local_attention() -> None:
     assert [v for _, v, _ in pairs if v.dtype not in (ir.DataType.BOOL, ir.DataType.FLOAT)] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("activation", "operator"),
     [("gelu", "BiasGelu"), pytest.param("gelu_new", "FastGelu", marks=LONG)],

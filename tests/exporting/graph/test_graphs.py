@@ -159,6 +159,7 @@ def test_other_opsets_and_nothing_on_the_screen(
     assert report.min_onnxruntime == runtime
 
 
+@pytest.mark.long
 def test_float16(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", num_layers=1)
     report = export_onnx(checkpoint, tmp_path / "graph", dtype="float16")

@@ -272,6 +272,7 @@ def no_trace(tmp_path: Path) -> Iterator[None]:
     assert [path.name for path in tmp_path.iterdir() if path.name != "zoo-home"] == ["model"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_trace")
 def test_a_graph_that_reads_its_cache_wrongly_is_not_published(tmp_path: Path) -> None:
     checkpoint = changed(made("second", tmp_path / "model", layers=1), family=ForgetfulGpt())
@@ -286,6 +287,7 @@ def test_a_head_that_does_not_write_has_no_cache(tmp_path: Path) -> None:
         export_onnx(checkpoint, tmp_path / "graph", cache=True)
 
 
+@pytest.mark.long
 def test_a_graph_without_a_cache_says_what_to_do(tmp_path: Path) -> None:
     checkpoint = made("second", tmp_path / "model", layers=1)
     report = export_onnx(checkpoint, tmp_path / "graph", cache=False)

@@ -60,6 +60,7 @@ def test_no_limit_accepts_nan(drop: float) -> None:
         select_quantized_layers(ListedLayers("bc"), broken, broken, np.inf, "int8")
 
 
+@pytest.mark.long
 def test_a_text_whose_outputs_are_nan_ends_the_export(tmp_path: Path) -> None:
     """Random tokens of the first gate miss a row of the embeddings that a text reads."""
     checkpoint = with_tokenizer(tmp_path, "sequence-classification", unused_rows=50_000)

@@ -168,6 +168,7 @@ def test_static_scales_come_from_the_texts(
     assert ((expected * actual).sum(1) >= 0.98 * norms).all()
 
 
+@pytest.mark.long
 def test_blocks_of_four_bits_generate(decoder: Exported) -> None:
     _, export, report = decoder
     counts = operators(export.path / "onnx/model_q4.onnx")

@@ -233,6 +233,7 @@ def test_commands_take_the_directory(
     assert (measured["backend"], json.loads(done.stdout)["new_tokens"]) == ("ctranslate2", 32)
 
 
+@pytest.mark.long
 def test_int8_reports_what_it_generates(tmp_path: Path) -> None:
     plan = QuantizationPlan((), max_drop=0.5)
     settings = ExportSettings(precision="int8", quantization=plan)

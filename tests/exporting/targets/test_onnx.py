@@ -61,6 +61,7 @@ def test_all_layers_are_written_in_8_bits(tmp_path: Path) -> None:
         Onnx().open(checkpoint, directory, "float32")
 
 
+@pytest.mark.long
 def test_the_record_is_that_of_every_target(tmp_path: Path) -> None:
     checkpoint = with_tokenizer(tmp_path / "model", "none")
     target = find_target("onnx", OnnxOptions(optimize=True))

@@ -82,7 +82,7 @@ def arrays_of(code: str, python: Path) -> dict[str, Any]:
     return in_old_python(code, python, names)[0]
 
 
-@pytest.mark.by_default("mean", "cut", "prompts", "last token")
+@pytest.mark.by_default("mean")
 @pytest.mark.parametrize("name", ENCODERS)
 def test_onnx_runtime_computes_the_embeddings(
     name: str, hub_checkpoint: Make, tmp_path: Path
@@ -220,7 +220,7 @@ def scores_of_pairs(export: Path) -> list[float]:
     return [row["score"] for row in results]
 
 
-@pytest.mark.by_default("label")
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*ONCE, *SLOW])
 def test_onnx_runtime_classifies(name: str, hub_checkpoint: Make, tmp_path: Path) -> None:
     export = classifier(name, hub_checkpoint, tmp_path)

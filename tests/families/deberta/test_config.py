@@ -17,6 +17,7 @@ from zoo.tokenizers import SourceFiles
 from zoo_deberta.config import SIZES, DebertaConfig
 
 
+@pytest.mark.by_default("v3-xsmall")
 @pytest.mark.parametrize(
     ("size", "expected"),
     [

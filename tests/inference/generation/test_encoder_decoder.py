@@ -97,6 +97,7 @@ def test_a_cache_changes_no_token(name: str, options: dict[str, Any]) -> None:
         assert cached == generate(Uncached(model), batch(rows), settings, eos_token_ids=[end])
 
 
+@pytest.mark.by_default("{'num_beams': 3}")
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"seed": 3}], ids=str)
 def test_a_batch_changes_no_text(options: dict[str, Any]) -> None:
     model, end = made("later")

@@ -33,6 +33,7 @@ def test_an_object_is_downloaded_once(store: Store) -> None:
     assert {method for method, _ in store.log} == {"HEAD"}
 
 
+@pytest.mark.long
 def test_a_folder_and_patterns(store: Store, tmp_path: Path) -> None:
     names = ["a.txt", "b.jsonl", "deep/c.txt", "deep/deeper/d.txt", ".hidden.txt", "b.txt.d/e"]
     for name in names:

@@ -363,6 +363,7 @@ def test_any_layout_round_trips(
     assert safetensors.torch.load_file(path).keys() == infos.keys()
 
 
+@pytest.mark.long
 def test_a_header_of_many_tensors_is_refused_in_bounded_time(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     entry = b'":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'

@@ -30,6 +30,7 @@ def test_scan_equals_a_loop(reverse: bool) -> None:
         assert torch.equal(total[row], held)
 
 
+@pytest.mark.long
 def test_exported_scan_of_any_length() -> None:
     class Layer(torch.nn.Module):
         def forward(self, example: Tensor, mask: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ def test_halves_are_rounded_to_even_numbers() -> None:
     assert [num_noise_tokens(tokens, 0.25) for tokens in (6, 10, 14, 18)] == [2, 2, 4, 4]
 
 
+@pytest.mark.long
 def test_all_divisions_into_spans_are_equally_likely() -> None:
     masks = Counter(
         tuple(random_spans(8, 0.5, 2.0, generator(number, "mask")).tolist())

@@ -105,6 +105,7 @@ def test_the_loss_is_the_formula() -> None:
     assert float(total) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few_at_once")
 def test_gradients_equal_numerical_ones() -> None:
     tensors, labels = operands(torch.float64)

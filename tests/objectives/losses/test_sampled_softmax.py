@@ -32,6 +32,7 @@ def test_probabilities_add_up() -> None:
     assert (probabilities.diff() < 0).all()
 
 
+@pytest.mark.long
 def test_single_draws_follow_the_probabilities() -> None:
     generator, many = seeded(), 8_000
     counts = np.zeros(5)

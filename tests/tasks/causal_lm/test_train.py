@@ -93,6 +93,7 @@ def test_prompts_count_for_no_loss(model: Path, tmp_path: Path) -> None:
         assert example.counts == {TASK: sum(label != -100 for label in labels[1:])}
 
 
+@pytest.mark.long
 def test_documents_are_cut_and_each_token_is_predicted_once(model: Path, tmp_path: Path) -> None:
     import transformers
 

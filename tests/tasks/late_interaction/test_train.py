@@ -103,7 +103,7 @@ def test_the_loss_is_that_of_the_library(
         assert_equal(ours, known)
 
 
-@pytest.mark.by_default("margin-mse-3-expansion2")
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("loss", "mini", "expansion"),
     [

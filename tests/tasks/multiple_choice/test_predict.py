@@ -62,6 +62,7 @@ def test_a_causal_model_reads_the_last_token(source: MakeSource) -> None:
     assert_same(result, row, torch.stack(logits))
 
 
+@pytest.mark.long
 def test_byte_level_models_read_the_space_before_a_choice(
     hub_checkpoint: Make, tmp_path: Path
 ) -> None:

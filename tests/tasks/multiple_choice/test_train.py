@@ -165,6 +165,7 @@ def test_two_processes_have_the_losses_and_metrics_of_one(
     assert_two_processes_equal_one(tmp_path / "runs", tree)
 
 
+@pytest.mark.long
 def test_the_model_converts(pretrained: Pretrained, tmp_path: Path) -> None:
     """With the weights that are new named, and the logits of transformers' class."""
     import transformers

@@ -87,6 +87,7 @@ def test_a_model_learns_and_every_command_takes_it(run: tuple[Path, Path], tmp_p
     assert done.stderr.count("samples of each label") == 1  # of three graphs that are evaluated
 
 
+@pytest.mark.long
 def test_words_need_an_order(pretrained: Pretrained, tmp_path: Path) -> None:
     _, hub = pretrained()
     data = table(tmp_path / "t.tsv", {word: word for word in STARS})

@@ -184,6 +184,7 @@ def test_wrong_settings_are_refused_before_a_run_begins(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_a_disk_without_room_for_soft_labels(
     pretrained: Pretrained, small_disk: Path, tmp_path: Path
 ) -> None:

@@ -195,6 +195,7 @@ def test_both_texts_of_a_pair_are_cut(gpt: tuple[Model, Causal]) -> None:
         replace(fitter, before="the cat " * 9).fit([TextExample(text, pair, location="here")])
 
 
+@pytest.mark.by_default("{text} {label} Why")
 @pytest.mark.parametrize(
     ("template", "before", "prefix"),
     [

@@ -81,7 +81,7 @@ def run_qa_features(source: Path, data: Path, max_length: int, stride: int) -> l
     return features
 
 
-@pytest.mark.by_default("24-5")
+@pytest.mark.long
 @pytest.mark.parametrize(("max_length", "stride"), [(40, None), (24, 5), (12, 0)])
 def test_windows_are_those_of_run_qa(
     pretrained: Pretrained, tmp_path: Path, max_length: int, stride: int | None
@@ -197,6 +197,7 @@ def test_two_processes_have_the_losses_and_metrics_of_one(
     assert_two_processes_equal_one(tmp_path / "runs", tree)
 
 
+@pytest.mark.long
 def test_the_model_answers_and_converts(pretrained: Pretrained, tmp_path: Path) -> None:
     """Windows are long by default, whatever the preset, and logits those of transformers."""
     import transformers
@@ -252,7 +253,7 @@ def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None
     assert record["metrics"] == pytest.approx(expected)
 
 
-@pytest.mark.by_default("gpt")
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["gpt", "t5"])
 def test_families_without_a_classification_token(tmp_path: Path, family: str) -> None:
     """They learn from the windows that have the answer, and nothing from the others."""

@@ -66,7 +66,7 @@ def assert_ranked_as(ours: Model, theirs: Any) -> None:
             assert row["text"] == query and len(ours.rerank(query, TEXTS, top_k=2)) == 2
 
 
-@pytest.mark.by_default("sum-log1p_relu-dot-5")
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("strategy", "activation", "similarity", "largest"),
     [

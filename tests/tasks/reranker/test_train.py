@@ -129,7 +129,7 @@ def test_cross_entropy_is_the_library_s(pretrained: Pretrained, tmp_path: Path) 
     assert list(scores) == ["0", "1", "2", "3"]
 
 
-@pytest.mark.by_default("True")
+@pytest.mark.long
 @pytest.mark.parametrize("grouped", [False, True])
 def test_list_net_is_the_library_s(pretrained: Pretrained, tmp_path: Path, grouped: bool) -> None:
     """Of lists of different lengths in a row each, and of rows that are joined."""
@@ -142,7 +142,7 @@ def test_list_net_is_the_library_s(pretrained: Pretrained, tmp_path: Path, group
     compare(run, source, library_losses().ListNetLoss, inputs, labels)
 
 
-@pytest.mark.by_default("ndcg-loss2++")
+@pytest.mark.long
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_lambda_is_the_library_s(pretrained: Pretrained, tmp_path: Path, weighting: str) -> None:
     losses = library_losses()
@@ -163,7 +163,7 @@ def test_lambda_is_the_library_s(pretrained: Pretrained, tmp_path: Path, weighti
     )
 
 
-@pytest.mark.by_default("margins")
+@pytest.mark.long
 @pytest.mark.parametrize("label", ["scores", "margins"])
 def test_margin_mse_is_the_library_s(pretrained: Pretrained, tmp_path: Path, label: str) -> None:
     model, source = pretrained("BertForSequenceClassification", num_labels=1)

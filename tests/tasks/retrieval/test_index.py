@@ -250,6 +250,7 @@ def test_an_approximate_search_reports_its_recall(
         assert f"{method} search: recall 1.000 of the best 5 texts" in caplog.text
 
 
+@pytest.mark.by_default("hnsw")
 @pytest.mark.parametrize("method", ["hnsw", "int8", "binary"])
 def test_an_approximate_index_is_stored(
     model: Model, articles: Path, method: str, caplog: pytest.LogCaptureFixture

@@ -155,6 +155,7 @@ def test_a_cross_encoder_scores_again(hub_checkpoint: Make, tmp_path: Path) -> N
         assert row["scores"] == sorted(row["scores"], reverse=True)
 
 
+@pytest.mark.by_default("words0")
 @pytest.mark.parametrize(
     ("words", "message"),
     [

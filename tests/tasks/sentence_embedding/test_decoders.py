@@ -149,6 +149,7 @@ def pair(layout: tuple[Any, Path]) -> tuple[Any, Model]:
     return reference, load(str(folder / "model"), backend="cpu")
 
 
+@pytest.mark.by_default("last token")
 @pytest.mark.parametrize("options", [{}, {"prompt_name": "query"}], ids=["plain", "query"])
 def test_vectors_are_the_library_s(pair: tuple[Any, Model], options: dict[str, Any]) -> None:
     """In a batch of mixed lengths, some longer than the window, and alone."""

@@ -91,6 +91,7 @@ def test_embeddings_are_cut(small: Small, tmp_path: Path) -> None:
         zoo.evaluate(model, task=TASK, eval=data, pair="pair", dim=33)
 
 
+@pytest.mark.by_default("dot")
 @pytest.mark.parametrize("function", ["dot", "euclidean"])
 def test_prompts_and_similarity_are_those_of_the_model(
     small: Small, tmp_path: Path, function: Any

@@ -26,7 +26,7 @@ TEXTS = ["a b c", "j i", "d e f g h i j a b", "c"]
 PROMPTS = {"query": "a b ", "document": "c d e "}
 
 
-@pytest.mark.by_default("two dense", "residual, norm")
+@pytest.mark.by_default("two dense")
 @pytest.mark.parametrize(
     "name", ["two dense", "several modes", "residual, norm", "dense tokens", "normalized first"]
 )

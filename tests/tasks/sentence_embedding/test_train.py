@@ -128,7 +128,7 @@ def reference_loss(loss: str, columns: list[torch.Tensor], labels: Any, classifi
     return torch.logsumexp(torch.cat((torch.zeros(1), scores.view(-1))), dim=0)
 
 
-@pytest.mark.by_default("multiple-negatives", "softmax")
+@pytest.mark.by_default("multiple-negatives")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_losses_are_those_of_the_reference(
     pretrained: Pretrained, tmp_path: Path, loss: str
@@ -364,6 +364,7 @@ def test_prompts_and_similarity_go_on(hub_checkpoint: Make, tmp_path: Path) -> N
     }
 
 
+@pytest.mark.by_default("cosent")
 @pytest.mark.parametrize(
     ("loss", "prompts"),
     [("multiple-negatives", ["query", "passage", "passage"]), ("cosent", ["query", "query"])],

@@ -97,7 +97,7 @@ def test_losses_are_those_of_the_library(
     compare(loss_and_gradient(setup, batch), encoder, expected)
 
 
-@pytest.mark.by_default("margin-mse-scores-None", "kl-div")
+@pytest.mark.by_default("kl-div")
 @pytest.mark.parametrize(
     ("loss", "label", "dims"),
     [("margin-mse", "scores", None), ("margin-mse", "margins", DIMS), ("kl-div", "scores", DIMS)],

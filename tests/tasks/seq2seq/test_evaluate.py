@@ -114,6 +114,7 @@ def test_a_lower_rate_of_edits_is_better(model: Path, tmp_path: Path) -> None:
     assert manifest["training"]["best"][0] == min(values) < max(values)
 
 
+@pytest.mark.long
 def test_the_command_prints_values_and_signatures(run: Path) -> None:
     done = warm.zoo(
         *("eval", run / "model", "--task", TASK, "--eval", run.parent / "e.jsonl"),

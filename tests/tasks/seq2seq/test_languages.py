@@ -91,6 +91,7 @@ def test_unknown_languages_are_refused(ours: Path) -> None:
         zoo.load(ours).seq2seq(["x"], tgt_lang="fr_XY")
 
 
+@pytest.mark.long
 def test_targets_are_trained_in_the_language_that_generation_writes(
     hub: Path, ours: Path, tmp_path: Path
 ) -> None:

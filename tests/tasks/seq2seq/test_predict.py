@@ -29,6 +29,7 @@ def opened(path: Path, backend: str = "cpu") -> Model:
     return Model(checkpoint, open_session(checkpoint, backend))
 
 
+@pytest.mark.by_default("3")
 @pytest.mark.parametrize("beams", [1, 3])
 def test_the_texts_are_the_references(hub: Path, path: Path, beams: int) -> None:
     import sentencepiece

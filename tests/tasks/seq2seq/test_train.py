@@ -173,6 +173,7 @@ def test_two_processes_have_the_losses_and_metrics_of_one(model: Path, tmp_path:
     assert_two_processes_equal_one(tmp_path / "runs", tree)
 
 
+@pytest.mark.long
 def test_a_run_from_random_weights_trains_its_tokenizer(tmp_path: Path) -> None:
     rows = [{"in": text, "out": text.split()[0]} for text in prose(200) if text.split()]
     table = write_table(tmp_path / "t.jsonl", rows)
@@ -182,6 +183,7 @@ def test_a_run_from_random_weights_trains_its_tokenizer(tmp_path: Path) -> None:
     assert set(result) == {"text", "generated", "stopped"}
 
 
+@pytest.mark.long
 def test_an_evaluation_has_the_loss_and_the_texts_of_the_reference(
     t5_hub: Path, model: Path, tmp_path: Path
 ) -> None:

@@ -185,6 +185,7 @@ def test_labels_are_at_first_tokens(pretrained: Pretrained, tmp_path: Path) -> N
     assert example.counts == {TASK: 2}
 
 
+@pytest.mark.long
 def test_the_metrics_are_those_of_the_predictions(pretrained: Pretrained, tmp_path: Path) -> None:
     """Accuracy and F1 of the last evaluation, from the labels that ``zoo run classify`` gives."""
     model, _ = pretrained()

@@ -71,6 +71,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return make_model(request.param, tmp_path_factory.mktemp("models"))
 
 
+@pytest.mark.long
 def test_answers_are_places_in_the_text(model: Path, tmp_path: Path) -> None:
     rows = []
     texts = []

@@ -254,6 +254,7 @@ def test_a_hybrid_run_is_resharded_at_another_number_of_processes(
     assert [record["loss"] for record in records(run)] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", [FAMILY, pytest.param("electra", marks=pytest.mark.long)])
 def test_weights_in_bfloat16_train_as_autocast_does(tmp_path: Path, family: str) -> None:
     """Of ELECTRA, the first micro-batches do not run all blocks."""

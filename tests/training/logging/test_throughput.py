@@ -127,6 +127,7 @@ def test_peak_memory_grows_with_allocations() -> None:
     assert peak_memory(CPU) >= held.numel() and peak_memory(CPU) >= before
 
 
+@pytest.mark.by_default("gpt")
 @pytest.mark.usefixtures("shared_home")
 @pytest.mark.parametrize("family", ["t5", "gpt"])
 def test_decoder_tokens_count(tmp_path: Path, family: str) -> None:

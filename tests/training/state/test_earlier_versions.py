@@ -30,6 +30,7 @@ def forget_normalization(run: Path) -> None:
     (run / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
 
 
+@pytest.mark.long
 def test_a_run_of_an_earlier_version_resumes(tmp_path: Path) -> None:
     options = {"max_steps": 4, "save_steps": 2, "eval_steps": 4, "objective": "masked-lm"}
     data = {"lowercase": True, "strip_accents": True}

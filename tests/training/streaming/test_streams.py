@@ -69,6 +69,7 @@ def step_digests(setup: PretrainSetup, processes: int) -> list[str]:
     return digests
 
 
+@pytest.mark.by_default("4")
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_steps_have_the_same_rows_in_any_number_of_processes(
     count: int, data: Path, tokenizer: str
@@ -182,6 +183,7 @@ def test_held_out_documents(data: Path, tokenizer: str, tmp_path: Path) -> None:
     assert step_digests(setup, 2) == step_digests(setup, 1)
 
 
+@pytest.mark.long
 def test_changed_files_are_named(data: Path, tokenizer: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = stream_options(data, tokenizer)
@@ -310,6 +312,7 @@ def test_epochs_of_a_stream_are_refused(data: Path, tokenizer: str) -> None:
         run.describe()
 
 
+@pytest.mark.long
 def test_a_warm_up_has_rows_of_its_own(data: Path, tokenizer: str, tmp_path: Path) -> None:
     """A run that is resumed in its warm-up, and one that is resumed after it, end alike."""
     warmup = {"seq_len": 32, "fraction": 0.5}

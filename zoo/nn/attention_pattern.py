@@ -16,7 +16,8 @@ class AttentionPattern(nn.Module):
     Args:
         is_local: for each layer, whether a token only attends to a window.
         window: in a causal model, the number of tokens that a token attends to, itself included;
-            else the number of tokens on each side of it. ``None`` if no layer is local.
+            else the number of tokens on each side of it; or such a number for each layer. ``None``
+            if no layer is local.
         causal: whether a token attends to earlier tokens only.
         rotary: rotates queries and keys of local layers; ``None`` for the rotation of the others.
         rotates: for each layer, whether it rotates queries and keys; ``None`` for all.
@@ -25,7 +26,7 @@ class AttentionPattern(nn.Module):
     def __init__(
         self,
         is_local: Sequence[bool],
-        window: int | None,
+        window: int | Sequence[int] | None,
         *,
         causal: bool = False,
         rotary: nn.Module | None = None,
@@ -33,7 +34,9 @@ class AttentionPattern(nn.Module):
     ) -> None:
         super().__init__()
         self.is_local = tuple(is_local)
-        self.window = window
+        if isinstance(window, int) or window is None:
+            window = [window or 0] * len(self.is_local)
+        self.windows = tuple(window)
         self.causal = causal
         self.rotary = rotary
         self.rotates = (True,) * len(self.is_local) if rotates is None else tuple(rotates)
@@ -53,28 +56,32 @@ class AttentionPattern(nn.Module):
             inputs: those of a layer that attends to all tokens and rotates queries and keys.
             positions: positions of the tokens.
         """
-        local_inputs = inputs
-        if any(self.is_local):
-            local_inputs = self._local_inputs(x, inputs, positions)
-            if isinstance(local_inputs.mask, DocumentOffsets):  # They also leave out padding.
-                inputs = inputs._replace(mask=local_inputs.mask._replace(reach=None))
+        local_inputs = {}
+        for is_local, window in zip(self.is_local, self.windows, strict=True):
+            if not is_local or window in local_inputs:
+                continue
+            local_inputs[window] = self._local_inputs(x, inputs, positions, window)
+            mask = local_inputs[window].mask
+            if isinstance(mask, DocumentOffsets):  # They also leave out padding.
+                inputs = inputs._replace(mask=mask._replace(reach=None))
         inputs_by_layer = []
-        for is_local, rotates in zip(self.is_local, self.rotates, strict=True):
-            layer_inputs = local_inputs if is_local else inputs
+        for is_local, window, rotates in zip(
+            self.is_local, self.windows, self.rotates, strict=True
+        ):
+            layer_inputs = local_inputs[window] if is_local else inputs
             if not rotates:
                 layer_inputs = layer_inputs._replace(rotation=None)
             inputs_by_layer.append(layer_inputs)
         return inputs_by_layer
 
     def _local_inputs(
-        self, x: Tensor, inputs: AttentionInputs, positions: Positions
+        self, x: Tensor, inputs: AttentionInputs, positions: Positions, window: int
     ) -> AttentionInputs:
-        """Return the inputs of a local layer."""
-        assert self.window is not None, "a layer is local"
+        """Return the inputs of the local layers with a window."""
         rotation = inputs.rotation if self.rotary is None else self.rotary(positions.queries)
         mask = inputs.mask
         assert mask is None or isinstance(mask, Tensor | DocumentOffsets), "it has no window yet"
         if not self.causal:
-            return AttentionInputs(local_attention(x, mask, positions, self.window), rotation)
-        is_far = (positions.distance <= -self.window)[:, None]
+            return AttentionInputs(local_attention(x, mask, positions, window), rotation)
+        is_far = (positions.distance <= -window)[:, None]
         return AttentionInputs(add_bias(mask, is_far.to(x.dtype) * mask_value(x.dtype)), rotation)

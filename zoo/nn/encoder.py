@@ -22,6 +22,7 @@ from zoo.nn.attention.masks import packed_mask as packed_mask
 from zoo.nn.attention.masks import padding_mask as padding_mask
 from zoo.nn.attention_pattern import AttentionPattern
 from zoo.nn.capture import is_capturing
+from zoo.nn.global_tokens import GlobalTokenRule
 from zoo.nn.heads import (
     ClassifierMixin,
     FirstTokenPooler,
@@ -75,6 +76,8 @@ class Encoder(HeadMixin):
         relative_bias: maps ``Positions`` and a dtype to a bias of the attention scores of all
             blocks, such as ``zoo.nn.positions.LinearBias``; ``None`` for no bias.
         pattern: what differs between the attention of the blocks; ``None`` if nothing does.
+        global_tokens: chooses the tokens that all tokens of their text attend to where the others
+            attend to a window; ``None`` for none. The pattern applies it.
         adds_bias: sets the attribute even without a bias: ``SelfAttention`` that bounds scores
             (``cap``) needs it.
         layerdrop: probability that training skips a block; see ``LayerDrop``.
@@ -108,6 +111,7 @@ class Encoder(HeadMixin):
         rotary: nn.Module | None = None,
         relative_bias: nn.Module | None = None,
         pattern: AttentionPattern | None = None,
+        global_tokens: GlobalTokenRule | None = None,
         adds_bias: bool = False,
         layerdrop: float = 0.0,
     ) -> None:
@@ -122,6 +126,7 @@ class Encoder(HeadMixin):
         self.rotary: Any = rotary
         self.relative_bias: Any = relative_bias
         self.pattern = pattern
+        self.global_tokens = global_tokens
         if relative_bias is not None:
             adds_bias = True
             self.layer_inputs = ("relative_bias",)
@@ -276,7 +281,10 @@ class Encoder(HeadMixin):
         if position_ids is None:
             position_ids = torch.arange(x.shape[1], device=x.device)[None]
         segments = attention_mask if document_ids is None else document_ids
-        inputs = self.attention_inputs(x, mask, Positions(position_ids, position_ids, segments))
+        positions_of_tokens = Positions(position_ids, position_ids, segments)
+        if self.global_tokens is not None:
+            positions_of_tokens = self.global_tokens.mark(input_ids, positions_of_tokens)
+        inputs = self.attention_inputs(x, mask, positions_of_tokens)
         block_inputs: list[Tensor] = []
         steps = zip(self.order, inputs, strict=True)
         for number, (index, (layer_mask, rotation)) in enumerate(steps, start=1):

@@ -1,6 +1,6 @@
 """The blocks of local attention; for what chooses them, see ``zoo.nn.kernels.local_attention``."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -73,3 +73,138 @@ class LocalBlocks(NamedTuple):
         batch, _, tokens, _ = like.shape
         flat = x.transpose(1, 2).flatten(0, 1)[: batch * tokens]
         return flat.unflatten(0, (batch, tokens)).transpose(1, 2)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class GlobalTokens(NamedTuple):
+    """The tokens that all tokens of their text attend to, and that attend to all of them."""
+
+    # (batch, globals), int64, all different in a row. Where a row has fewer global tokens than
+    # another one, other tokens fill it up.
+    indices: Tensor
+    is_global: Tensor  # (batch, globals), bool: false for tokens that fill up a row.
+    # Added to the scores of the global queries, (batch, 1, globals or 1, tokens), or ``None``.
+    mask: Tensor | None
+
+    def take(self, x: Tensor) -> Tensor:
+        """Return the global tokens of (batch, tokens, width), (batch, globals, width)."""
+        return x.gather(1, self.indices[..., None].expand(-1, -1, x.shape[-1]))
+
+    def write(self, x: Tensor, values: Tensor) -> Tensor:
+        """Return (batch, tokens, width) with the values of the global tokens in their places."""
+        # Each place is written once, so that no gradient is counted twice.
+        values = torch.where(self.is_global[..., None], values, self.take(x))
+        return x.scatter(1, self.indices[..., None].expand(-1, -1, x.shape[-1]), values)
+
+
+class RowBlocks(NamedTuple):
+    """Blocks of queries of each row, and the keys that they reach: near ones and global ones."""
+
+    # Unlike ``LocalBlocks``, a block belongs to one row, so that it has the global tokens of this
+    # row as further keys. Exported graphs have these blocks for rows of any length.
+
+    # Added to the scores, (batch * blocks, 1, queries, keys). Keys of a block are ``before`` tokens
+    # before its first query, as many tokens as it has queries, ``after`` tokens after its last
+    # query, and the global tokens.
+    mask: Tensor
+    before: int
+    after: int
+    tokens: GlobalTokens | None
+    key_indices: Tensor | None  # (blocks * keys,), int64, in exported graphs only.
+
+    @classmethod
+    def from_rows(
+        cls,
+        segments: Tensor | None,
+        x: Tensor,
+        before: int,
+        after: int,
+        *,
+        size: int,
+        is_global: Tensor | None = None,
+        tokens: GlobalTokens | None = None,
+    ) -> "RowBlocks":
+        """Return the blocks of a batch.
+
+        Args:
+            segments: (batch, tokens), int64: tokens attend to tokens of the same number in their
+                row; ``None`` for all.
+            x: a tensor with the dtype of the attention scores, (batch, tokens, hidden).
+            before: number of tokens before a query that it attends to.
+            after: number of tokens after it.
+            size: largest number of queries of a block.
+            is_global: (batch, tokens), bool; ``None`` if no token is.
+            tokens: the same tokens as indices.
+        """
+        batch, length, _ = x.shape
+        exporting = torch.compiler.is_exporting()
+        if exporting:  # The length is a symbol. Blocks of short rows are as short.
+            size = torch.sym_min(size, length)  # type: ignore[no-untyped-call]
+            before = torch.sym_min(before, length)  # type: ignore[no-untyped-call]
+            after = torch.sym_min(after, length)  # type: ignore[no-untyped-call]
+            blocks = (length + size - 1) // size
+        else:  # Blocks of equal sizes need the least padding.
+            blocks = -(-length // size)
+            size = -(-length // blocks)
+        starts = torch.arange(blocks, device=x.device)[:, None] * size
+        queries = starts + torch.arange(size, device=x.device)
+        keys = starts + torch.arange(-before, size + after, device=x.device)
+        distance = keys[:, None, :] - queries[:, :, None]
+        masked = (distance < -before) | (distance > after)
+        masked = masked | ((keys < 0) | (keys >= length))[:, None, :]
+        masked = masked[None].expand(batch, -1, -1, -1)  # (batch, blocks, queries, keys)
+        key_indices = keys.clamp(0, length - 1).flatten()
+        query_indices = queries.clamp(max=length - 1).flatten()
+        query_segments = None
+        if segments is not None:
+            query_segments = segments[:, query_indices].view(batch, blocks, size)
+            key_segments = segments[:, key_indices].view(batch, *keys.shape)
+            masked = masked | (query_segments[..., None] != key_segments[:, :, None, :])
+        if tokens is not None:
+            assert is_global is not None, "they are the same tokens"
+            near_is_global = is_global[:, key_indices].view(batch, *keys.shape)
+            masked = masked | near_is_global[:, :, None, :]  # It is among the global keys.
+            global_masked = ~tokens.is_global[:, None, None, :]
+            if segments is not None:
+                assert query_segments is not None, "they are the queries' segments"
+                global_segments = segments.gather(1, tokens.indices)[:, None, None, :]
+                global_masked = global_masked | (query_segments[..., None] != global_segments)
+            shape = (*masked.shape[:3], tokens.indices.shape[1])
+            masked = torch.cat([masked, global_masked.expand(shape)], dim=-1)
+        mask = masked.flatten(0, 1)[:, None].to(x.dtype) * mask_value(x.dtype)
+        return cls(mask, before, after, tokens, key_indices if exporting else None)
+
+    def split(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of blocks, (blocks, heads, tokens, head_size) each."""
+        # q, k, v: (batch, heads, tokens, head_size)
+        size = self.mask.shape[2]
+        spare: Any = -q.shape[2] % size
+        queries = F.pad(q, (0, 0, 0, spare)).unflatten(2, (-1, size)).transpose(1, 2)  # type: ignore[no-untyped-call]
+        return queries.flatten(0, 1), self._keys(k, spare), self._keys(v, spare)
+
+    def _keys(self, x: Tensor, spare: int) -> Tensor:
+        """Return keys or values of blocks, the near ones and the global ones."""
+        size = self.mask.shape[2]
+        width = size + self.before + self.after
+        if self.key_indices is not None:
+            near = x.index_select(2, self.key_indices).unflatten(2, (-1, width))  # type: ignore[no-untyped-call]
+        else:
+            padded = F.pad(x, (0, 0, self.before, self.after + spare))
+            near = padded.unfold(2, width, size).mT
+        near = near.transpose(1, 2)  # (batch, blocks, heads, keys, head_size)
+        if self.tokens is not None:
+            indices = self.tokens.indices[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
+            global_keys = x.gather(2, indices)[:, None].expand(-1, near.shape[1], -1, -1, -1)
+            near = torch.cat([near, global_keys], dim=-2)
+        return near.flatten(0, 1)  # type: ignore[no-any-return]
+
+    def join(self, x: Tensor, like: Tensor) -> Tensor:
+        """Return (blocks, heads, queries, head_size) as (batch, heads, tokens, head_size)."""
+        rows = x.unflatten(0, (like.shape[0], -1)).transpose(1, 2).flatten(2, 3)  # type: ignore[no-untyped-call]
+        return rows[:, :, : like.shape[2]]  # type: ignore[no-any-return]
+
+
+class LocalAndGlobal(NamedTuple):
+    """What restricts attention to windows and to global tokens."""
+
+    local: Tensor | RowBlocks  # Of all queries: windows, and the global keys.
+    tokens: GlobalTokens

@@ -16,7 +16,7 @@ from zoo.nn.packed_attention import DocumentOffsets
 from zoo.overrides import override
 
 if TYPE_CHECKING:
-    from zoo.nn.local_blocks import LocalBlocks
+    from zoo.nn.local_blocks import LocalAndGlobal, LocalBlocks, RowBlocks
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,10 @@ class Positions:
     # Document of each token of packed rows, or the attention mask, (batch, tokens), int64, in
     # encoders: tokens of the same number attend to each other. ``None`` if all tokens of a row do.
     segments: Tensor | None = None
+    # Whether each token has global attention, (batch, tokens), bool; ``None`` if no token has.
+    is_global: Tensor | None = None
+    # Largest number of global tokens of a text; ``None`` if it depends on the text.
+    most_global: int | None = None
 
     @property
     def distance(self) -> Tensor:
@@ -273,7 +277,7 @@ class AttentionInputs(NamedTuple):
 
     # Added to the scores, broadcast to (batch, heads, queries, keys), or the documents of packed
     # rows, or what ``zoo.nn.kernels.local_attention.local_attention`` returns, or ``None``.
-    mask: "Tensor | DocumentOffsets | LocalBlocks | None"
+    mask: "Tensor | DocumentOffsets | LocalBlocks | RowBlocks | LocalAndGlobal | None"
     rotation: Rotation | None = None  # Rotation of queries and keys, or ``None``.
 
 

@@ -15,7 +15,7 @@ from zoo.nn.kernels.attention_blocks import (
 )
 from zoo.nn.kernels.dropout import dropout as drop
 from zoo.nn.kernels.packed_attention import attend_documents
-from zoo.nn.local_blocks import LocalBlocks
+from zoo.nn.local_blocks import LocalBlocks, RowBlocks
 from zoo.nn.packed_attention import DocumentOffsets
 
 # to which attention in half precision without dropout is trained by single products
@@ -26,7 +26,7 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Tensor | DocumentOffsets | LocalBlocks | None,
+    mask: Tensor | DocumentOffsets | LocalBlocks | RowBlocks | None,
     *,
     causal: bool = False,
     dropout: float = 0.0,
@@ -47,7 +47,7 @@ def attend(
     Returns:
         (batch, heads, queries, head_size).
     """
-    if isinstance(mask, LocalBlocks):
+    if isinstance(mask, LocalBlocks | RowBlocks):
         parts = attend(*mask.split(q, k, v), mask.mask, dropout=dropout, scale=scale, cap=cap)
         return mask.join(parts, q)
     if cap is not None:

@@ -4,41 +4,65 @@ import torch
 from torch import Tensor
 
 from zoo.nn.attention.masks import mask_value, packed_mask
+from zoo.nn.global_tokens import find_global_tokens
 from zoo.nn.kernels.packed_attention import kernel_is_usable, needs_masks
-from zoo.nn.local_blocks import SMALLEST_BLOCK, LocalBlocks
+from zoo.nn.local_blocks import (
+    SMALLEST_BLOCK,
+    LocalAndGlobal,
+    LocalBlocks,
+    RowBlocks,
+)
 from zoo.nn.packed_attention import DocumentOffsets, one_segment_a_row
 from zoo.nn.positions import Positions
 
 
 def local_attention(
     x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions, reach: int
-) -> Tensor | DocumentOffsets | LocalBlocks:
+) -> Tensor | DocumentOffsets | LocalBlocks | RowBlocks | LocalAndGlobal:
     """Return what restricts attention to a window, in the fastest form that is supported here.
 
     Args:
         x: embeddings, (batch, tokens, hidden).
         mask: what excludes padding and other documents, as in ``Encoder.attention_inputs``.
-        positions: positions of the tokens.
+        positions: positions of the tokens, and those that have global attention.
         reach: number of tokens on each side of a query.
     """
     segments = positions.segments
-    # without segments, a mask of padding cannot be restricted to blocks
-    if (
-        not needs_masks()
-        and not torch.compiler.is_exporting()
-        and (mask is None or segments is not None)
-    ):
-        documents = mask if x.is_cuda and isinstance(mask, DocumentOffsets) else None
-        if documents is None and x.is_cuda and kernel_is_usable(x.dtype, x.device):
-            documents = offsets_of_rows(x, segments)
-        if documents is not None:
-            return documents._replace(reach=reach)
-        if x.shape[1] > max(reach, SMALLEST_BLOCK) + 2 * reach:
-            return LocalBlocks.from_segments(segments, x, reach)
+    is_global = positions.is_global
+    tokens = None
+    if is_global is not None:
+        tokens = find_global_tokens(is_global, segments, x.dtype, positions.most_global)
+    # Without segments, a mask of padding cannot be restricted to blocks.
+    if not needs_masks() and (mask is None or segments is not None):
+        if tokens is None and not torch.compiler.is_exporting():
+            documents = documents_on_device(x, mask, segments)
+            if documents is not None:
+                return documents._replace(reach=reach)
+        size = max(reach, SMALLEST_BLOCK)
+        if torch.compiler.is_exporting() or x.shape[1] > size + 2 * reach:
+            if tokens is None and not torch.compiler.is_exporting():
+                return LocalBlocks.from_segments(segments, x, reach)
+            blocks = RowBlocks.from_rows(
+                segments, x, reach, reach, size=size, is_global=is_global, tokens=tokens
+            )
+            return blocks if tokens is None else LocalAndGlobal(blocks, tokens)
     if isinstance(mask, DocumentOffsets):
         assert segments is not None, "they are of documents"
         mask = packed_mask(segments, segments, x.dtype)
-    return window_mask(mask, positions, reach, x)
+    if tokens is None:
+        return window_mask(mask, positions, reach, x)
+    return LocalAndGlobal(window_mask(mask, positions, reach, x), tokens)
+
+
+def documents_on_device(
+    x: Tensor, mask: Tensor | DocumentOffsets | None, segments: Tensor | None
+) -> DocumentOffsets | None:
+    """Return the documents of a batch where the kernel on CUDA takes them, with a window."""
+    if not x.is_cuda:
+        return None
+    if isinstance(mask, DocumentOffsets):
+        return mask
+    return offsets_of_rows(x, segments) if kernel_is_usable(x.dtype, x.device) else None
 
 
 def window_mask(mask: Tensor | None, positions: Positions, reach: int, x: Tensor) -> Tensor:
@@ -47,6 +71,8 @@ def window_mask(mask: Tensor | None, positions: Positions, reach: int, x: Tensor
     queries = positions.queries[:, None, :, None]
     keys = positions.keys[:, None, None, :]
     outside = (keys < queries - reach) | (keys > queries + reach)
+    if positions.is_global is not None:
+        outside = outside & ~positions.is_global[:, None, None, :]
     inside = torch.zeros((), dtype=x.dtype, device=x.device) if mask is None else mask
     return torch.where(outside, mask_value(x.dtype), inside)
 

@@ -1,0 +1,76 @@
+"""Longformer (Beltagy et al. 2020, arXiv:2004.05150)."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import VerificationError
+from zoo.families.adapters import AdapterTargets, separate_targets
+from zoo.families.base import Family, Head
+from zoo.families.config import Config, ConfigMap, TranslatedConfig
+from zoo.families.encoder import EncoderFamily, encoder_heads
+from zoo.overrides import override
+from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.fairseq import FAIRSEQ_FIRST, FAIRSEQ_ROLES
+from zoo.tokenizers.train import TokenizerTrainSpec
+from zoo_longformer.config import CONFIG_MAP, DEFAULT_RULES, LongformerConfig
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+    from zoo.tokenizers import SourceFiles
+
+
+class Longformer(EncoderFamily):
+    """The family; it imports torch when a model is built."""
+
+    name: ClassVar[str] = "longformer"
+    package: ClassVar[str] = "zoo_longformer"
+    model_types: ClassVar[tuple[str, ...]] = ("longformer",)
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("LongformerTokenizer",)
+    config_type: ClassVar[type[Config]] = LongformerConfig
+    config_map: ClassVar[ConfigMap] = CONFIG_MAP
+    default_checkpoint: ClassVar[str] = "longformer-base-4096"
+    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
+        "query", "key", "value", "output.dense"
+    )
+    special_tokens: ClassVar[Mapping[str, str]] = FAIRSEQ_ROLES
+    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
+        "byte-level-bpe": TokenizerTrainSpec(FAIRSEQ_FIRST, ("<mask>",))
+    }
+    named_heads: ClassVar[Mapping[str, Head]] = encoder_heads("Longformer", pooler=True)
+
+    @override
+    def inputs(self, config: Any) -> tuple[str, ...]:
+        names = super().inputs(config)
+        return names if config.type_vocab_size > 1 else names[:2]
+
+    @override
+    def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
+        dilation = hub.get("attention_dilation") or []
+        if dilation not in (1, [1] * len(dilation if isinstance(dilation, list) else [])):
+            raise VerificationError(
+                f"{location}: attention_dilation = {dilation!r} is not implemented",
+                "windows have no gaps: only 1 is, and no published model has another value",
+            )
+        return super().from_hub(hub, location)
+
+    @override
+    def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
+        from zoo_longformer.model import global_attention_mask
+
+        if head not in DEFAULT_RULES:
+            return inputs
+        return {**inputs, "global_attention_mask": global_attention_mask(head, inputs)}
+
+    @override
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        from zoo.tokenizers import fairseq_bpe_tokenizer
+
+        return fairseq_bpe_tokenizer(files, roles=FAIRSEQ_ROLES)
+
+
+@hookimpl
+def zoo_families() -> tuple[Family, ...]:
+    """Return the family."""
+    return (Longformer(),)

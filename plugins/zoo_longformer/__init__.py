@@ -1,6 +1,6 @@
 """Longformer (Beltagy et al. 2020, arXiv:2004.05150)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import VerificationError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
 
+    from zoo.io.tensors.formats import TensorInfo
     from zoo.tokenizers import SourceFiles
 
 
@@ -47,13 +48,34 @@ class Longformer(EncoderFamily):
 
     @override
     def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
-        dilation = hub.get("attention_dilation") or []
-        if dilation not in (1, [1] * len(dilation if isinstance(dilation, list) else [])):
+        dilation = hub.get("attention_dilation", 1)
+        values = dilation if isinstance(dilation, list | tuple) else (dilation,)
+        if any(value != 1 for value in values):
             raise VerificationError(
                 f"{location}: attention_dilation = {dilation!r} is not implemented",
                 "windows have no gaps: only 1 is, and no published model has another value",
             )
         return super().from_hub(hub, location)
+
+    @override
+    def infer_config(
+        self, hub: Mapping[str, Any], tensors: "Mapping[str, TensorInfo]", files: "SourceFiles"
+    ) -> Mapping[str, Any]:
+        if files.has("modules.json"):  # sentence-transformers has windows only.
+            return {"global_tokens": "none", **hub}
+        return hub
+
+    @override
+    def unused_parameters(self, config: Any, head: str) -> Collection[str]:
+        modules = []
+        rule = DEFAULT_RULES.get(head)
+        if rule in (None, "choice"):  # A batch has no global token, or may have none.
+            modules += [
+                f"layers.{layer}.attention.global_qkv" for layer in range(config.num_layers)
+            ]
+        if rule == "first" and head != "none":  # Only the first token of the last block is read.
+            modules.append(f"layers.{config.num_layers - 1}.attention.qkv")
+        return [f"{module}.{part}" for module in modules for part in ("weight", "bias")]
 
     @override
     def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":

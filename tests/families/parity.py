@@ -3,7 +3,8 @@
 import inspect
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -104,18 +105,26 @@ def assert_equal_at_all_lengths(family: Family, config: Any, head: str) -> None:
     longest = spec.limits["tokens"]
     for dtype, lengths in itertools.product((torch.float64, torch.float32), ((1,), (17, 9))):
         narrow(reference, dtype)
-        assert_batch_equal(model.to(dtype), reference, spec, config, lengths)
+        assert_batch_equal(
+            model.to(dtype),
+            reference,
+            spec,
+            config,
+            lengths,
+            partial(family.reference_inputs, head),
+        )
     # one choice of the longest text suffices
     inputs = random_inputs(spec, config, (longest,))
     if head == "multiple-choice":
         inputs = {name: tensor[:, :1] for name, tensor in inputs.items()}
+    reference_inputs = family.reference_inputs(head, inputs)
     with torch.no_grad():
-        ours, theirs = model(**inputs), reference(**inputs)
+        ours, theirs = model(**inputs), reference(**reference_inputs)
     if any(
         TensorDifference.between(mine, other).relative > 1e-5
         for mine, other in zip(ours.values(), theirs.values(), strict=True)
     ):
-        assert_no_farther_from_exact(reference, inputs, ours, theirs)
+        assert_no_farther_from_exact(reference, reference_inputs, ours, theirs)
 
 
 def narrow(model: nn.Module, dtype: torch.dtype) -> None:
@@ -140,13 +149,18 @@ def assert_no_farther_from_exact(
 
 
 def assert_batch_equal(
-    model: nn.Module, reference: nn.Module, spec: Any, config: Any, lengths: tuple[int, ...]
+    model: nn.Module,
+    reference: nn.Module,
+    spec: Any,
+    config: Any,
+    lengths: tuple[int, ...],
+    reference_inputs: Callable[..., Mapping[str, torch.Tensor]] = dict,
 ) -> None:
     inputs = random_inputs(spec, config, lengths)
     with torch.no_grad():
         ours = model(**inputs)
         with keep_float64():
-            theirs = reference(**inputs)
+            theirs = reference(**reference_inputs(inputs))
     tensors = [value for value in theirs.values() if isinstance(value, torch.Tensor)]
     for mine, other in zip(ours.values(), tensors, strict=True):
         difference = TensorDifference.between(mine, other)

@@ -218,7 +218,10 @@ class FamilyChecks(
         outputs = model(**inputs).values()
         # squares, because a plain sum over a normalized axis has no gradient
         sum(((tensor - 1) ** 2).sum() for tensor in outputs).backward()
+        unused_parameters = self.family.unused_parameters(self.config, head)
         for name, parameter in model.named_parameters():
+            if name in unused_parameters:
+                continue
             require(
                 parameter.requires_grad,
                 f"{name} is frozen; if it follows from the configuration, declare a `Constant` and "

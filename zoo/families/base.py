@@ -241,6 +241,18 @@ class Family(ABC):
         """
         return inputs
 
+    def unused_parameters(self, config: Any, head: str) -> Collection[str]:
+        """Return names of parameters that the outputs of a head may not depend on; by default none.
+
+        The Hub's classes have them as well, such as projections of global tokens where a head has
+        no such token.
+
+        Args:
+            config: the family's configuration.
+            head: name of the head.
+        """
+        return ()
+
     def span_beams(self, config: Any, outputs: "Mapping[str, Floats]") -> "SpanBeams":
         """Return the answers that a head of the task ``answer`` without token logits searched for.
 

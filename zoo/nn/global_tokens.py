@@ -124,7 +124,7 @@ def _exported_count(is_global: Tensor, limit: int | None) -> Any:
     length = is_global.shape[1]
     if limit is not None:
         return torch.sym_min(limit, length)  # type: ignore[no-untyped-call]
-    count = is_global.sum(1).max().item()
+    count = is_global.sum(1).max().clamp(min=1).item()  # A graph has no branch without them.
     torch._check(count >= 1)  # type: ignore[no-untyped-call]
     torch._check(count <= length)  # type: ignore[no-untyped-call]
     return count

@@ -1,0 +1,235 @@
+"""Longformer: the conformance kit, and equality with the reference library on random weights."""
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from tests.families import parity
+from tests.families.reference import SMALL_SIZES, ReferenceTests
+from zoo.conformance.hf_reference import keep_float64, reference_model
+from zoo.errors import VerificationError
+from zoo.families.global_tokens import parse_global_tokens
+from zoo.nn.global_tokens import GlobalTokenRule
+from zoo.testing.conformance import FamilyTests
+from zoo_longformer import Longformer
+from zoo_longformer.config import SIZES, LongformerConfig
+
+LONGFORMER = Longformer()
+SMALL = LongformerConfig(
+    **{**SMALL_SIZES, "max_positions": 130}, attention_window=(8, 16, 4), type_vocab_size=1
+)
+SEPARATOR = 2
+
+
+class TestLongformer(ReferenceTests, FamilyTests):
+    family = LONGFORMER
+    base = replace(SIZES["base"], vocab_size=1000, max_positions=1026, num_layers=2)
+    others = ("tiny",)
+    small = SMALL
+    settings = (
+        {"tie_embeddings": False},
+        {"type_vocab_size": 2},
+        {"pad_token_id": 5},
+        {"activation": "relu"},
+        {"attention_window": 4, "layer_norm_eps": 0.1},
+        {"attention_window": 64, "num_heads": 3, "labels": ("one",), "problem": "regression"},
+    )
+    default = LongformerConfig()
+    refused: ClassVar[dict[tuple[str, Any], str]] = {
+        ("attention_window", 7): "attention_window is 7, which is not a positive even number",
+        ("attention_window", (8, 8)): "attention_window has 2 windows for 12 blocks",
+        ("attention_dilation", (1, 2)): "attention_dilation",
+        ("attention_mode", "sliding_chunks_no_overlap"): "attention_mode",
+        ("autoregressive", True): "autoregressive",
+        ("is_decoder", True): "is_decoder",
+        ("hidden_act", "prelu"): "hidden_act",
+        ("pad_token_id", None): "pad_token_id",
+        ("max_position_embeddings", 2): "max_positions 2 leaves no position",
+        ("global_tokens", (0, 600)): "position 600",
+    }
+    # By hand: RoBERTa's, with 3,584 more positions, and three more projections in each block.
+    counts: ClassVar[dict[tuple[str, str], int]] = {
+        ("base", "none"): 124_645_632 + 3_584 * 768 + 12 * 3 * (768 * 768 + 768),
+        ("large", "none"): 355_359_744 + 3_584 * 1024 + 24 * 3 * (1024 * 1024 + 1024),
+    }
+    variants = ({"attention_window": 8}, {"type_vocab_size": 2})
+    carried: ClassVar[dict[str, Any]] = {"bos_token_id": 0}
+    # Attention at padding is zero in the reference, and the test compares padding as well.
+    test_base_equals_the_reference = None
+
+
+# Parity with the reference library
+
+
+def text_batch(length: int) -> tuple[Tensor, Tensor]:
+    """Return two rows, the second one padded, each with the three separators of a pair of texts."""
+    draw = torch.Generator().manual_seed(length)
+    input_ids = torch.randint(4, 101, (2, length), generator=draw)
+    mask = torch.ones(2, length, dtype=torch.int64)
+    mask[1, length - length // 4 :] = 0
+    if length >= 7:
+        input_ids[0, [2, 3, -1]] = SEPARATOR
+        input_ids[1, [3, 4, 5]] = SEPARATOR
+    return torch.where(mask == 1, input_ids, 1), mask
+
+
+LENGTHS = (1, 3, 7, 16, 17, 33, 40, 128)  # Windows have 4, 8 and 16 tokens.
+TASKS = ("sequence-classification", "question-answering", "multiple-choice", "masked-lm")
+
+
+@pytest.mark.parametrize("head", TASKS)
+def test_global_tokens_of_a_task_are_those_of_the_reference(head: str) -> None:
+    """The reference chooses them itself, at all lengths up to many windows."""
+    config = parity.suited(SMALL, head)
+    model = parity.random_model(LONGFORMER, config, head)
+    reference: Any = reference_model(LONGFORMER, config, head, model.state_dict())
+    for length in LENGTHS:
+        if head in ("question-answering", "multiple-choice") and length < 7:
+            continue  # The reference needs three separators.
+        input_ids, mask = text_batch(length)
+        if head == "multiple-choice":
+            input_ids = input_ids[:, None].expand(-1, 2, -1).contiguous()
+            mask = mask[:, None].expand(-1, 2, -1).contiguous()
+        assert_same_outputs_and_gradients(model, reference, input_ids, mask)
+
+
+def assert_same_outputs_and_gradients(
+    model: nn.Module, reference: nn.Module, input_ids: Tensor, mask: Tensor, **inputs: Any
+) -> None:
+    with keep_float64():
+        expected = reference(input_ids, attention_mask=mask, **inputs)
+    outputs = model(input_ids, mask)
+    losses = []
+    for name, output in outputs.items():
+        real = 1.0
+        if output.shape[:2] == input_ids.shape and output.shape[:2] == mask.shape:
+            real = mask.view(*mask.shape, *[1] * (output.dim() - 2))
+        assert ((output - expected[name]) * real).abs().max() <= 1e-9, name
+        weight = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output) * real
+        losses.append([(output * weight).sum(), (expected[name] * weight).sum()])
+    ours = sum(loss for loss, _ in losses)
+    theirs = sum(loss for _, loss in losses)
+    tables = [
+        (model.get_parameter("embeddings.tokens.weight"), reference.get_input_embeddings().weight),
+        (model.get_parameter("layers.0.attention.global_qkv.weight"), None),
+    ]
+    (gradient,) = torch.autograd.grad(ours, tables[0][0], retain_graph=True)  # type: ignore[call-overload]
+    (expected_gradient,) = torch.autograd.grad(theirs, tables[0][1], retain_graph=True)  # type: ignore[call-overload]
+    assert (gradient - expected_gradient).abs().max() <= 1e-9
+    names = [
+        name for name, _ in reference.named_parameters() if ".0." in name and "_global" in name
+    ]
+    parameters = [reference.get_parameter(name) for name in names if name.endswith("weight")]
+    expected_gradients = torch.autograd.grad(theirs, parameters, allow_unused=True)  # type: ignore[call-overload]
+    (of_global,) = torch.autograd.grad(ours, tables[1][0], allow_unused=True)  # type: ignore[call-overload]
+    if of_global is None:
+        assert all(part is None or not part.any() for part in expected_gradients)
+        return
+    assert (of_global - torch.cat(expected_gradients)).abs().max() <= 1e-9
+
+
+@pytest.mark.parametrize("choice", ["none", "first", "separators", (0, 5, 31)], ids=str)
+def test_global_tokens_may_be_chosen(choice: Any) -> None:
+    config = replace(SMALL, global_tokens=choice)
+    model = parity.random_model(LONGFORMER, config, "token-classification")
+    reference = reference_model(LONGFORMER, config, "token-classification", model.state_dict())
+    for length in LENGTHS:
+        input_ids, mask = text_batch(length)
+        global_mask = torch.zeros_like(mask)
+        if choice == "first":
+            global_mask[:, 0] = 1
+        elif choice == "separators":
+            global_mask = (input_ids == SEPARATOR).long()
+            global_mask[:, 0] = 1
+        elif choice != "none":
+            global_mask[:, [place for place in choice if place < length]] = 1
+        inputs = {"global_attention_mask": global_mask}
+        assert_same_outputs_and_gradients(model, reference, input_ids, mask, **inputs)
+
+
+def test_rows_of_a_batch_may_have_no_global_token() -> None:
+    """A text that is shorter than all positions, next to one that has some."""
+    config = replace(SMALL, global_tokens=(20, 30))
+    model = parity.random_model(LONGFORMER, config, "token-classification")
+    input_ids, mask = text_batch(100)
+    mask[1, 10:] = 0
+    with torch.no_grad():
+        both = model(input_ids, mask)["logits"]
+        alone = model(input_ids[1:, :10], mask[1:, :10])["logits"]
+    assert (both[1, :10] - alone[0]).abs().max() < 1e-12
+
+
+def test_packed_rows_compute_the_same() -> None:
+    model: Any = parity.random_model(LONGFORMER, SMALL, "none")
+    lengths = (50, 7, 33)
+    texts = [torch.randint(4, 101, (1, length)) for length in lengths]
+    documents = torch.repeat_interleave(torch.tensor([1, 2, 3]), torch.tensor(lengths))[None]
+    places = torch.cat([torch.arange(length) for length in lengths])[None]
+    with torch.no_grad():
+        packed = model.encode(
+            torch.cat(texts, 1), position_ids=places, document_ids=documents
+        ).split(lengths, 1)
+        for text, part in zip(texts, packed, strict=True):
+            assert (model.encode(text) - part).abs().max() < 1e-12
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0,1000", "position 1000, and a row has the positions 0 to 127"),
+        (",".join(map(str, range(200))), "names 200 positions, and a row has 128 tokens"),
+        ("3,3", "names a position twice"),
+        ("first,3", "is not one of task, none, first"),
+        ("-1", "is not one of"),
+        ("", "is not one of"),
+    ],
+)
+def test_global_tokens_that_do_not_fit_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(SMALL, global_tokens=parse_global_tokens(text))
+
+
+def test_published_configurations_are_read() -> None:
+    """Keys of longformer-base-4096, and of the released code."""
+    hub = {
+        "model_type": "longformer",
+        "attention_mode": "longformer",
+        "attention_window": [512] * 12,
+        "attention_dilation": [1] * 12,
+        "autoregressive": False,
+        "ignore_attention_mask": False,
+        "gradient_checkpointing": False,
+        "layer_norm_eps": 1e-5,
+        "max_position_embeddings": 4098,
+        "type_vocab_size": 1,
+        "vocab_size": 50265,
+        "sep_token_id": 2,
+    }
+    translated = LONGFORMER.from_hub(hub)
+    assert translated.unknown == ()
+    assert translated.config == replace(SIZES["base"], attention_window=(512,) * 12)
+    assert LONGFORMER.onnx(translated.config, "none").limits == {"tokens": 4096}
+    with pytest.raises(VerificationError, match="attention_dilation"):
+        LONGFORMER.from_hub({**hub, "attention_dilation": [2] * 12})
+
+
+def test_rule_of_a_head_is_recorded_in_the_model() -> None:
+    rules = {}
+    for head in LONGFORMER.heads():
+        model: Any = LONGFORMER.model(SMALL, head)
+        assert isinstance(model.global_tokens, GlobalTokenRule)
+        rules[head] = model.global_tokens.rule
+    assert rules == {
+        "none": "first",
+        "masked-lm": "none",
+        "sequence-classification": "first",
+        "token-classification": "none",
+        "question-answering": "question",
+        "multiple-choice": "choice",
+    }

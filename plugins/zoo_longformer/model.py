@@ -72,6 +72,5 @@ def global_attention_mask(head: str, inputs: Mapping[str, Tensor]) -> Tensor:
     rows = input_ids.view(-1, input_ids.shape[-1])
     places = torch.arange(rows.shape[1], device=rows.device)[None]
     positions = Positions(places, places)
-    return (
-        GlobalTokenRule(DEFAULT_RULES[head], separator)(rows, positions).view_as(input_ids).long()
-    )
+    is_global: Tensor = GlobalTokenRule(DEFAULT_RULES[head], separator)(rows, positions)
+    return is_global.view_as(input_ids).long()

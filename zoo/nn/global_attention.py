@@ -1,6 +1,7 @@
 """Self-attention in which some tokens attend to all tokens of their text, and all tokens to them.
 
-Beltagy, Peters and Cohan 2020, arXiv:2004.05150, section 3.1. All other tokens attend to a window; see ``zoo.nn.kernels.local_attention``.
+Beltagy, Peters and Cohan 2020, arXiv:2004.05150, section 3.1. All other tokens attend to a window;
+see ``zoo.nn.kernels.local_attention``.
 """
 
 from typing import Any

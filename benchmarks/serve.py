@@ -15,10 +15,11 @@ The other peer is sentence-transformers behind Starlette. First, all servers mus
 embeddings to 1e-5, and int8 those of a plain batch in int8. The servers are measured alternately,
 in a different order in each round.
 
-``--quick`` measures three loads with fewer texts, in about six minutes on two cores; all loads take
-half an hour, and ``--sides 'zoo, torch' 'zoo, ONNX' --clients 32 --texts 1 --count 256`` takes one
-minute. ``--record`` writes the figures of 32 clients with one text each to the file
-benchmarks/results.json, from which ``python -m tools.benchmark_results`` draws.
+``--quick`` measures three loads with fewer texts, in about six minutes on two cores, ``--clients 8
+128 --count 256`` four others in about seven, and ``--sides 'zoo, torch' 'zoo, ONNX' --clients 32
+--texts 1 --count 256`` one in one minute; all loads take half an hour. ``--record`` writes a row
+for each load to the file benchmarks/results.json, from which ``python -m tools.benchmark_results``
+draws; rows of other loads stay.
 """
 
 import argparse
@@ -55,6 +56,7 @@ INFINITY = "infinity-emb"
 STARLETTE = "sentence-transformers, Starlette"
 ALL_SIDES = (TORCH, ONNX, INT8, INFINITY, STARLETTE)
 QUICK_COUNT = 256
+LARGE_COUNT = 2048  # A round of so many texts is long enough to be measured once.
 RESULTS = Path(__file__).with_name("results.json")
 SCRIPT = "`python -m benchmarks.serve`"
 HEADER = (
@@ -153,7 +155,7 @@ def main() -> None:
     rows = [[name, f"{size:.0f}"] for name, size in memory.items()]
     print("\n" + table(["server", "memory MB (PSS)"], rows))
     if options.record:
-        record(measurements[USUAL], memory)
+        record(measurements, memory)
 
 
 def parse_options() -> argparse.Namespace:
@@ -176,8 +178,8 @@ def parse_options() -> argparse.Namespace:
         options.cases = [Case(*pair) for pair in itertools.product(options.clients, options.texts)]
     if options.count is None:
         options.count = QUICK_COUNT if options.quick else COUNT
-    if options.record and (options.infinity is None or USUAL not in options.cases):
-        parser.error(f"--record needs --infinity and {USUAL}")
+    if options.record and options.sides is not None:
+        parser.error("--record compares all servers: leave --sides out")
     return options
 
 
@@ -274,7 +276,8 @@ def measure(
     timings = {name: LoadTiming() for name in servers}
     plain: dict[str, list[float]] = {name: [] for name in servers if name in models}
     names = list(servers)
-    for turn in range(options.rounds):
+    rounds = 1 if count * case.size >= LARGE_COUNT else options.rounds
+    for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
             if name in models:
@@ -286,7 +289,7 @@ def measure(
             used = servers[name].cpu_seconds() - before
             timings[name].add(used, count * case.size, answers)
         figures = [f"{name} {1e3 * timings[name].cpu_seconds[-1]:.2f}" for name in names]
-        head = f"{case}: round {turn + 1} of {options.rounds}, CPU ms/text"
+        head = f"{case}: round {turn + 1} of {rounds}, CPU ms/text"
         print(f"{head}: {', '.join(figures)}", file=sys.stderr, flush=True)
     return Measurement(timings, plain)
 
@@ -314,38 +317,56 @@ def case_table(measurement: Measurement) -> str:
     return table(HEADER, rows)
 
 
-def record(measurement: Measurement, memory: Mapping[str, float]) -> None:
-    """Write the row of this benchmark to the file of all results."""
+def record(measurements: Mapping[Case, Measurement], memory: Mapping[str, float]) -> None:
+    """Write a row for each load to the file of all results; rows of other loads stay."""
+    results = json.loads(RESULTS.read_text("utf-8"))
+    rows = results["rows"]
+    for case, measurement in measurements.items():
+        row = result_row(case, measurement, memory)
+        places = [place for place, other in enumerate(rows) if is_same_load(row, other)]
+        if places:
+            rows[places[0]] = row
+        else:
+            rows.append(row)
+    RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def is_same_load(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two rows of the file of all results are of one load."""
+    return all(row[key] == other[key] for key in ("benchmark", "script"))
+
+
+def result_row(case: Case, measurement: Measurement, memory: Mapping[str, float]) -> dict[str, Any]:
+    """Return the row of a load; the peer is infinity-emb if it was measured."""
     timings = measurement.timings
     milliseconds = {name: 1e3 * timing.cpu_per_text for name, timing in timings.items()}
-    peer = milliseconds[INFINITY]
+    peer = INFINITY if INFINITY in timings else STARLETTE
+    peer_time = milliseconds[peer]
     ours = []
     ratios = []
     for name in (TORCH, ONNX, INT8):
         backend = name.removeprefix("zoo, ")
         ours.append(f"{backend} {milliseconds[name]:.1f} ms of CPU, {memory[name]:,.0f} MB")
-        ratios.append(f"{peer / milliseconds[name]:.1f}")
-    row = {
-        "benchmark": "embeddings over HTTP, 32 clients, a text a request (MiniLM)",
+        ratios.append(f"{peer_time / milliseconds[name]:.1f}")
+    row: dict[str, Any] = {
+        "benchmark": f"embeddings over HTTP, {case} (MiniLM)",
         "zoo": "; ".join(ours),
-        "peer": f"{INFINITY}: {peer:.1f} ms, {memory[INFINITY]:,.0f} MB",
+        "peer": f"{peer}: {peer_time:.1f} ms, {memory[peer]:,.0f} MB",
         "ratio": f"{', '.join(ratios)} times as fast",
         "script": SCRIPT,
-        "chart": [
+    }
+    if case == USUAL:
+        row["chart"] = [
             {
                 "task": "embeddings over HTTP",
-                "peer": INFINITY,
+                "peer": peer,
                 "zoo_value": round(milliseconds[TORCH], 2),
-                "peer_value": round(peer, 2),
+                "peer_value": round(peer_time, 2),
                 "unit": "ms",
                 "higher_is_better": False,
             }
-        ],
-    }
-    results = json.loads(RESULTS.read_text("utf-8"))
-    rows = [other for other in results["rows"] if other["script"] != SCRIPT]
-    results["rows"] = [*rows, row]
-    RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        ]
+    return row
 
 
 if __name__ == "__main__":

@@ -92,7 +92,9 @@ def test_ratios_are_of_plain_batches_and_of_infinity() -> None:
     assert [cell.strip() for cell in infinity_row.split("|")[2:5]] == ["18.00", "", "1.00"]
 
 
-def test_a_record_replaces_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_replaces_the_row_of_its_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "results.json"
     other = {"benchmark": "another", "script": "`another`"}
     file.write_text(json.dumps({"rows": [other]}))
@@ -102,9 +104,16 @@ def test_a_record_replaces_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for milliseconds in (8, 5):
         timings = {name: timing(milliseconds / 1e3) for name in names}
         timings[serve.INFINITY] = timing(0.02)
-        serve.record(serve.Measurement(timings, {}), memory)
-    first, row = json.loads(file.read_text())["rows"]
+        serve.record({serve.USUAL: serve.Measurement(timings, {})}, memory)
+    timings[serve.STARLETTE] = timings.pop(serve.INFINITY)
+    memory[serve.STARLETTE] = 200.0
+    serve.record({serve.Case(8, 32): serve.Measurement(timings, {})}, memory)
+    first, row, many = json.loads(file.read_text())["rows"]
     assert first == other
+    assert many["benchmark"] == "embeddings over HTTP, 8 clients, 32 texts a request (MiniLM)"
+    assert many["peer"] == "sentence-transformers, Starlette: 20.0 ms, 200 MB"
+    assert "chart" not in many
+    assert row["benchmark"] == "embeddings over HTTP, 32 clients, 1 text a request (MiniLM)"
     assert row["ratio"] == "4.0, 4.0, 4.0 times as fast"
     assert row["peer"] == "infinity-emb: 20.0 ms, 300 MB"
     assert row["chart"][0]["zoo_value"] == 5.0
@@ -117,7 +126,7 @@ def test_quick_loads_are_three(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["serve"])
     cases = serve.parse_options().cases
     assert len(cases) == 8 and cases[0] == serve.Case(1, 1) and cases[-1] == serve.Case(128, 32)
-    monkeypatch.setattr(sys, "argv", ["serve", "--record"])
+    monkeypatch.setattr(sys, "argv", ["serve", "--record", "--sides", serve.TORCH])
     with pytest.raises(SystemExit):
         serve.parse_options()
 

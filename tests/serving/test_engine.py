@@ -18,10 +18,12 @@ from zoo.inference.embed import Embed
 from zoo.inference.generation.task import GenerationTask
 from zoo.inference.processing.records import TextExample, as_records
 from zoo.serving import engine as engine_module
+from zoo.serving import stream_turns
 from zoo.serving.engine import Engine
 from zoo.serving.errors import RequestTimeout, TooLarge
 from zoo.serving.fair_queue import Job
 from zoo.serving.models import ServedModel
+from zoo.serving.stream_turns import ACTIVE_STREAMS, StreamEnd
 
 __all__ = ["hub_checkpoint", "small"]
 LONG = " ".join("ab" * 40)
@@ -76,6 +78,30 @@ def test_requests_share_batches(served: ServedModel) -> None:
     run(work, max_batch_tokens=1024)
     # The first request may have been computed before the others arrived.
     assert 1 <= len(calls) <= 3 and max(calls) >= 16
+
+
+def test_texts_that_arrive_meanwhile_share_the_next_batch_of_their_length(
+    served: ServedModel,
+) -> None:
+    calls = count_calls(served.model)
+    long = "a b c a b c a b c a b c"
+    later: list[asyncio.Future[Any]] = []
+
+    async def work(engine: Engine) -> None:
+        async def request(text: str) -> None:
+            await vectors(engine, served, [text])
+            if not later:
+                # One short text was computed; long ones wait, and another one joins them.
+                later.append(asyncio.ensure_future(vectors(engine, served, [long])))
+
+        texts = ["a"] * 8 + [long] * 7
+        await asyncio.gather(*(request(text) for text in texts))
+        await asyncio.gather(*later)
+
+    session: Any = served.model.session
+    session.padding_cost = 1.0
+    run(work, max_batch_tokens=1024)
+    assert calls[-1] == 8
 
 
 def test_a_short_request_does_not_wait_for_a_long_one(served: ServedModel) -> None:
@@ -210,7 +236,7 @@ def test_a_failing_stream_checks_the_model(models: Path) -> None:
         task = served.task("generate", max_new_tokens=4)
         assert isinstance(task, GenerationTask)
         text = ""
-        async for piece in engine.stream(served, task, record, 0):
+        async for piece in engine.stream(served, task, record, 0, client="a"):
             if isinstance(piece, str):
                 text += piece
         return text
@@ -245,7 +271,8 @@ def test_streams_that_are_not_read_leave_their_places(
     models: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     monkeypatch.setattr(engine_module, "ACTIVE_STREAMS", 2)
-    monkeypatch.setattr(engine_module, "PIECES_AHEAD", 4)
+    monkeypatch.setattr(stream_turns, "ACTIVE_STREAMS", 2)
+    monkeypatch.setattr(stream_turns, "PIECES_AHEAD", 4)
     monkeypatch.setattr(engine_module, "UNREAD_SECONDS", seconds)
     served = ServedModel("decoder", load(models / "decoder", backend="cpu"))
     record = TextExample("The cat", location="text 1")
@@ -261,9 +288,9 @@ def test_streams_that_are_not_read_leave_their_places(
         return text
 
     async def work(engine: Engine) -> None:
-        slow = [engine.stream(served, task, record, 0) for _ in range(2)]
+        slow = [engine.stream(served, task, record, 0, client="a") for _ in range(2)]
         first_pieces = [str(await anext(stream)) for stream in slow]
-        reading = asyncio.ensure_future(read(engine.stream(served, task, record, 0)))
+        reading = asyncio.ensure_future(read(engine.stream(served, task, record, 0, client="a")))
         if seconds == 60:
             await asyncio.sleep(0.5)  # until the streams have stopped
             begin = time.process_time()
@@ -281,6 +308,31 @@ def test_streams_that_are_not_read_leave_their_places(
             assert first_pieces[1] + await read(slow[1]) == expected
 
     run(work)
+
+
+def test_streams_of_one_client_do_not_make_another_wait(models: Path) -> None:
+    served = ServedModel("decoder", load(models / "decoder", backend="cpu"))
+    record = TextExample("The cat", location="text 1")
+    finished: list[str] = []
+
+    async def work(engine: Engine) -> None:
+        async def read(client: str, new_tokens: int) -> None:
+            task = served.task("generate", max_new_tokens=new_tokens)
+            assert isinstance(task, GenerationTask)
+            async for piece in engine.stream(served, task, record, 0, client=client):
+                if isinstance(piece, StreamEnd):
+                    assert piece.new_tokens == new_tokens
+            finished.append(client)
+
+        greedy = [asyncio.ensure_future(read("greedy", 40)) for _ in range(3 * ACTIVE_STREAMS)]
+        await asyncio.sleep(0)
+        await asyncio.gather(read("second", 8), read("third", 8))
+        assert not any(stream.done() for stream in greedy)
+        await asyncio.gather(*greedy)
+
+    run(work)
+    assert finished[:2] in (["second", "third"], ["third", "second"])
+    assert finished.count("greedy") == 3 * ACTIVE_STREAMS
 
 
 def test_a_failing_function_checks_the_model(served: ServedModel) -> None:

@@ -490,13 +490,16 @@ def test_a_failure_in_the_model_is_of_its_requests_only(broken: Server) -> None:
         replies = list(pool.map(send, range(32)))
     for number, reply in enumerate(replies):
         if number % 4 == 0:
-            assert reply.status == 500
-            assert "a j" not in inference_error(reply)
+            assert reply.status == 424
+            assert reply.body == {"error": "Inference failed", "error_type": "Backend"}
         else:
             assert reply.status == 200
             for row, wanted in zip(reply.body, expected, strict=True):
                 assert row["label"] == wanted["label"]
                 assert abs(row["score"] - wanted["score"]) < 1e-6
+    reply = broken.post("/run/classify", {"inputs": "a j"})
+    assert reply.status == 500 and reply.body["error"]["code"] == "model_failure"
+    assert "a j" not in one_line(reply.body["error"]["message"])
     assert broken.get("/health").status == 200
 
 

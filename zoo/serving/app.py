@@ -18,8 +18,8 @@ from zoo.serving.admission import Admission
 from zoo.serving.endpoints import Endpoint, Interface, cohere, embeddings_inference, openai, tasks
 from zoo.serving.engine import Engine
 from zoo.serving.errors import (
-    InvalidRequest,
     MethodNotAllowed,
+    ModelFailure,
     NotFound,
     RequestError,
     request_error,
@@ -189,7 +189,7 @@ class _Handler:
         except Exception as error:
             refusal = request_error(error)
             refusal.message = _without_paths(refusal.message, exchange.service)
-            if refusal.status == 500:
+            if isinstance(refusal, ModelFailure):
                 LOG.error("a request has failed", extra={"error": type(error).__name__})
             return _error_response(refusal, self.endpoint.interface)
         if isinstance(answer, bytes):
@@ -337,11 +337,8 @@ def _error_response(error: RequestError, interface: Interface) -> Response:
         headers["Retry-After"] = str(error.retry_after)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    status = error.status
-    if isinstance(error, InvalidRequest):
-        status = interface.invalid_status
     response_class = ClosingResponse if error.ends_connection else JSONResponse
-    return response_class(interface.error_body(error), status, headers)
+    return response_class(interface.error_body(error), interface.status(error), headers)
 
 
 def _interface(path: str) -> Interface:

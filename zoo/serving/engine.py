@@ -1,23 +1,22 @@
 """The engine: one thread that runs the texts of all requests, in batches.
 
 While a batch is computed, other requests arrive; the next batch is formed from all that wait and
-all that the event loop is reading, so that no timer is needed. A batch has texts of one task,
-chosen in turn from all clients, up to a number of tokens; a long request is therefore split, and a
-short one waits for about one batch.
+all that the event loop is reading, so that no timer is needed. Texts of one task are chosen in turn
+from all clients, up to a number of tokens; those of them that have about the length of the first
+one are a batch. A long request is therefore split, and a short one waits for about one batch.
 """
 
 import asyncio
 import contextlib
 import functools
-import itertools
 import logging
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zoo.errors import UsageError, ZooError
 from zoo.inference.generation.task import GenerationTask
@@ -25,17 +24,15 @@ from zoo.inference.processing.records import TextExample
 from zoo.inference.task import BatchTask
 from zoo.serving.errors import RequestTimeout, TooLarge, Unavailable
 from zoo.serving.fair_queue import FairQueue, Job, RowResult
+from zoo.serving.stream_turns import ACTIVE_STREAMS, Stream, StreamEnd, StreamTurns
 
 if TYPE_CHECKING:
-    from zoo.inference.generation.task import GenerationEnd
     from zoo.inference.task import EncodedExample, Task
     from zoo.serving.models import ServedModel
 
 LOG = logging.getLogger("zoo.serving")
 Value = TypeVar("Value")
 
-ACTIVE_STREAMS = 8  # Streams that generate text at the same time; the others wait.
-PIECES_AHEAD = 64  # Largest number of pieces that a client has not read.
 UNREAD_SECONDS = 10.0  # A stream that is not read for so long leaves its place to one that waits.
 # Clients send their next requests after an answer, at about the same time. If few texts wait, the
 # engine lets the event loop read what has arrived, as long as it brings more requests.
@@ -54,38 +51,6 @@ class Call:
     function: Callable[[], Any]
     done: "asyncio.Future[Any]"
     is_cancelled: bool = False
-
-
-class StreamEnd(NamedTuple):
-    """The end of a stream.
-
-    Attributes:
-        stopped: why it ended, as ``stopped`` of a result.
-        new_tokens: number of generated tokens.
-    """
-
-    stopped: str
-    new_tokens: int = 0
-
-
-@dataclass(eq=False)
-class Stream:
-    """Text that is generated piece by piece, in turn with batches and other streams."""
-
-    model: "ServedModel"
-    task: GenerationTask
-    record: TextExample
-    pieces: "Generator[str, None, GenerationEnd]"
-    # Pieces that the client has not read, and last the end or an error.
-    unread: "asyncio.Queue[str | Exception | StreamEnd]"
-    is_cancelled: bool = False
-    # When the client had read so little that the stream stopped, by the monotonic clock.
-    stop_time: float | None = None
-
-    @property
-    def can_step(self) -> bool:
-        """Whether the engine goes on with it: its client reads, or has left."""
-        return self.is_cancelled or self.unread.qsize() < PIECES_AHEAD
 
 
 @dataclass
@@ -138,7 +103,7 @@ class Engine:
         self._arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self._queue = FairQueue()
         self._calls: deque[Call] = deque()
-        self._streams: deque[Stream] = deque()
+        self._streams = StreamTurns()
         self._is_closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="zoo-engine", daemon=True)
@@ -202,11 +167,18 @@ class Engine:
             call.is_cancelled = True
 
     async def stream(
-        self, model: "ServedModel", task: GenerationTask, record: TextExample, row: int
+        self,
+        model: "ServedModel",
+        task: GenerationTask,
+        record: TextExample,
+        row: int,
+        *,
+        client: str,
     ) -> AsyncIterator[str | StreamEnd]:
         """Yield pieces of the continuation of a text as they are generated, and the end."""
         self._require_thread()
-        stream = Stream(model, task, record, task.stream_text(record, row), asyncio.Queue())
+        pieces = task.stream_text(record, row)
+        stream = Stream(model, task, record, client, pieces, asyncio.Queue())
         self._arrivals.put(stream)
         try:
             while True:
@@ -216,7 +188,7 @@ class Engine:
                 yield piece
                 if isinstance(piece, StreamEnd):
                     return
-                if stream.unread.qsize() == PIECES_AHEAD // 2:
+                if stream.is_half_read:
                     self._wake()
         finally:
             stream.is_cancelled = True
@@ -252,7 +224,7 @@ class Engine:
     def _receive(self) -> None:
         """Take what has arrived; wait if there is nothing else to do."""
         has_work = bool(self._queue or self._calls)
-        has_work = has_work or any(stream.can_step for stream in self._active_streams)
+        has_work = has_work or any(stream.can_step for stream in self._streams.active())
         if not has_work:
             with contextlib.suppress(queue.Empty):
                 self._add(self._arrivals.get(timeout=self._seconds_until_timeout()))
@@ -274,7 +246,7 @@ class Engine:
         elif isinstance(arrival, Job):
             self._queue.add(arrival)
         elif isinstance(arrival, Stream):
-            self._streams.append(arrival)
+            self._streams.add(arrival)
         elif isinstance(arrival, Call):
             self._calls.append(arrival)
 
@@ -302,12 +274,23 @@ class Engine:
         if not turns:
             return
         self._tokenize(turns, finished)
-        batch = _take(turns, self.max_batch_tokens)
-        if not batch:
+        choice = _take(turns, self.max_batch_tokens)
+        if not choice:
             return
-        self._queue.end_turn(dict.fromkeys(job.client for job, _ in batch))
-        for group in _group_by_length(batch):
+        groups = _group_by_length(choice)
+        # The group of the text whose turn it is comes first.
+        groups.sort(key=lambda group: choice[0] not in group)
+        clients: dict[str, None] = {}
+        while groups:
+            group = groups.pop(0)
+            clients.update(dict.fromkeys(job.client for job, _ in group))
             self._run_group(group)
+            remaining_texts = sum(len(group) for group in groups)
+            if remaining_texts < ENOUGH_TEXTS:
+                # With texts that have arrived meanwhile, they make groups of less padding.
+                break
+        _put_back(choice, groups)
+        self._queue.end_turn(clients)
 
     def _run_group(self, group: "Sequence[tuple[Job, EncodedExample]]") -> None:
         """Compute texts and deliver their results, so that clients send their next requests."""
@@ -404,11 +387,6 @@ class Engine:
         finished.errors.append((job.done, error))
 
     @property
-    def _active_streams(self) -> list[Stream]:
-        """The streams that have a place; the others wait for one."""
-        return list(itertools.islice(self._streams, ACTIVE_STREAMS))
-
-    @property
     def _has_waiting_streams(self) -> bool:
         return len(self._streams) > ACTIVE_STREAMS
 
@@ -417,31 +395,38 @@ class Engine:
         if not self._has_waiting_streams:
             return None
         now = time.monotonic()
-        stop_times = [stream.stop_time or now for stream in self._active_streams]
+        stop_times = [now]
+        for stream in self._streams:
+            if stream.stop_time is not None:
+                stop_times.append(stream.stop_time)
         return max(0.0, min(stop_times) + UNREAD_SECONDS - now)
 
     def _step_streams(self) -> None:
-        """Generate one piece of each stream."""
-        for stream in self._active_streams:
-            piece: str | Exception | StreamEnd
+        """Generate one piece of each active stream, and end those that are not read."""
+        for stream in self._streams.active():
+            if stream.can_step:
+                self._send(stream, self._next_piece(stream))
+        now = time.monotonic()
+        for stream in list(self._streams):
             if stream.can_step:
                 stream.stop_time = None
-                piece = self._next_piece(stream)
-            else:
-                now = time.monotonic()
-                stream.stop_time = stream.stop_time or now
-                if not self._has_waiting_streams or now < stream.stop_time + UNREAD_SECONDS:
-                    continue
-                piece = RequestTimeout("the stream was not read while others waited")
-            if not isinstance(piece, str):
-                stream.pieces.close()
-                self._streams.remove(stream)
-            self._call_soon(stream.unread.put_nowait, piece)
+                continue
+            stream.stop_time = stream.stop_time or now
+            if self._has_waiting_streams and now >= stream.stop_time + UNREAD_SECONDS:
+                self._send(stream, RequestTimeout("the stream was not read while others waited"))
+
+    def _send(self, stream: Stream, piece: str | Exception | StreamEnd) -> None:
+        """Send a piece of a stream to its client, or its end."""
+        if not isinstance(piece, str):
+            stream.pieces.close()
+            self._streams.remove(stream)
+        self._call_soon(stream.unread.put_nowait, piece)
 
     def _next_piece(self, stream: Stream) -> str | Exception | StreamEnd:
         """Return the next piece of a stream, its end, or what it has failed with."""
         if stream.is_cancelled:
             return StreamEnd("cancelled")
+        stream.has_begun = True
         try:
             piece = next(stream.pieces)
         except StopIteration as end:
@@ -537,6 +522,19 @@ def _take(turns: "Sequence[deque[Job]]", max_tokens: int) -> "list[tuple[Job, En
             batch.append((job, job.tokenized.popleft()))
             tokens += cost
     return batch
+
+
+def _put_back(
+    choice: "Sequence[tuple[Job, EncodedExample]]",
+    groups: "Sequence[Sequence[tuple[Job, EncodedExample]]]",
+) -> None:
+    """Let the texts of groups that were not computed wait, in the order in which they did."""
+    rows = set[tuple[Job, int]]()
+    for group in groups:
+        rows.update((job, item.row_id) for job, item in group)
+    for job, item in reversed(choice):
+        if (job, item.row_id) in rows:
+            job.tokenized.appendleft(item)
 
 
 def _group_by_length(

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from zoo.inference.generation.task import GenerationTask
     from zoo.inference.task import Task
     from zoo.serving.admission import Admission, Reservation
-    from zoo.serving.engine import Engine, StreamEnd
+    from zoo.serving.engine import Engine
     from zoo.serving.fair_queue import RowResult
     from zoo.serving.metrics import Metrics
     from zoo.serving.models import ModelTable, ServedModel
+    from zoo.serving.stream_turns import StreamEnd
 
 Value = TypeVar("Value")
 
@@ -155,7 +156,7 @@ class Exchange:
         self, model: "ServedModel", task: "GenerationTask", record: TextExample, row: int
     ) -> "AsyncIterator[str | StreamEnd]":
         """Yield pieces of generated text, and the end."""
-        return self.service.engine.stream(model, task, record, row)
+        return self.service.engine.stream(model, task, record, row, client=self.client)
 
 
 def as_texts(value: Any, parameter: str) -> list[str]:

@@ -16,12 +16,10 @@ REFERENCE = "#/components/schemas/{name}"
 TYPES: dict[type, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 RUN_PATH = "/run/{task}"
 ERRORS = {
-    "400": "The request is not valid.",
     "401": "The API key is missing or wrong.",
     "404": "The path or the model does not exist.",
     "413": "The body, a text or the number of texts is over a limit.",
     "429": "The server is busy; Retry-After says when to try again.",
-    "500": "The model has failed.",
 }
 
 
@@ -64,8 +62,14 @@ def _operation(
     responses: dict[str, Any] = {
         "200": {"description": "The result.", "content": {"application/json": {"schema": response}}}
     }
-    for status, meaning in ERRORS.items():
-        responses[status] = {"description": meaning}
+    interface = endpoint.interface
+    errors = {
+        str(interface.invalid_status): "The request is not valid.",
+        str(interface.failure_status): "The model has failed.",
+        **ERRORS,
+    }
+    for status in sorted(errors):
+        responses[status] = {"description": errors[status]}
     operation: dict[str, Any] = {
         "summary": summary,
         "tags": [endpoint.interface.name],

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from zoo.serving.errors import InvalidRequest, ModelFailure, RequestError
+
 if TYPE_CHECKING:
-    from zoo.serving.errors import RequestError
     from zoo.serving.exchange import Exchange
 
 Events = AsyncIterator[bytes]
@@ -25,11 +26,21 @@ class Interface:
         name: its name, for documentation.
         error_body: returns the JSON value of an error.
         invalid_status: HTTP status of a request that is not valid.
+        failure_status: HTTP status of a request that the model fails on.
     """
 
     name: str
-    error_body: "Callable[[RequestError], Any]"
+    error_body: Callable[[RequestError], Any]
     invalid_status: int = 400
+    failure_status: int = 500
+
+    def status(self, error: RequestError) -> int:
+        """Return the HTTP status of an error."""
+        if isinstance(error, InvalidRequest):
+            return self.invalid_status
+        if isinstance(error, ModelFailure):
+            return self.failure_status
+        return error.status
 
 
 @dataclass(frozen=True)

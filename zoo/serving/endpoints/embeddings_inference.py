@@ -16,7 +16,7 @@ from zoo.sentence_models.modules import PoolingModule
 from zoo.sentence_models.pooling import Pooling
 from zoo.serving.endpoints import Endpoint, Interface, Record
 from zoo.serving.endpoints.openai import vector_task
-from zoo.serving.errors import InvalidRequest, RequestError
+from zoo.serving.errors import InvalidRequest, ModelFailure, RequestError
 from zoo.serving.exchange import Exchange, as_texts, require_option
 from zoo.serving.http import convert_value
 from zoo.serving.numbers import json_numbers
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 # Names of the kinds of errors there, by status; those of other statuses are "Validation".
 ERROR_TYPES = {
     429: "Overloaded",
-    500: "Backend",
     503: "Unhealthy",
 }
 Direction = Literal["Left", "Right", "left", "right"]
@@ -42,13 +41,18 @@ Direction = Literal["Left", "Right", "left", "right"]
 
 def error_body(error: RequestError) -> Any:
     """Return an error as text-embeddings-inference's clients read it."""
+    # A failing model has one message there (``router/src/http/server.rs``), whatever the reason.
+    if isinstance(error, ModelFailure):
+        return {"error": "Inference failed", "error_type": "Backend"}
     return {
         "error": error.message,
         "error_type": ERROR_TYPES.get(error.status, "Validation"),
     }
 
 
-EMBEDDINGS_INFERENCE = Interface("text-embeddings-inference", error_body, invalid_status=422)
+EMBEDDINGS_INFERENCE = Interface(
+    "text-embeddings-inference", error_body, invalid_status=422, failure_status=424
+)
 
 
 class TextsRequest(Record):

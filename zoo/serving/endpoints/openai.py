@@ -13,10 +13,10 @@ import msgspec
 from zoo.inference.embed import Embed
 from zoo.inference.generation.task import NEW_TOKENS
 from zoo.serving.endpoints import Endpoint, Interface, Record
-from zoo.serving.engine import StreamEnd
 from zoo.serving.errors import InvalidRequest, RequestError
 from zoo.serving.exchange import Exchange, as_texts, require_option
 from zoo.serving.numbers import json_numbers
+from zoo.serving.stream_turns import StreamEnd
 
 if TYPE_CHECKING:
     from zoo.inference.generation.task import GenerationTask

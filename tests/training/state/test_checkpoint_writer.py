@@ -1,7 +1,12 @@
 """Checkpoints that are written while training goes on, and processes killed while writing them."""
 
 import json
+import os
 import shutil
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -158,6 +163,53 @@ def test_a_process_that_is_killed_while_it_writes_loses_one_save(
     if moments > 2:
         record("save", cases=moments, failures=len(different_runs))
     assert different_runs == []
+
+
+ENDS_BEFORE_ITS_FIRST_SAVE = """
+import os
+import signal
+import sys
+
+from zoo.cli import main
+from zoo.training.state.checkpoint_writer import CheckpointWriter
+
+
+def end(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if os.environ["RANK"] == "1":
+    CheckpointWriter._begin_shards = end
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("shared_home")
+def test_a_process_that_ends_before_its_first_save_is_noticed_at_once(tmp_path: Path) -> None:
+    """The group of the writing threads would wait for its address until ``--timeout``."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    command = ["pretrain", "--fsdp", FAMILY, *options(**EVERY_STEP), "--device", "cpu", "-o"]
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = []
+    for rank in range(2):
+        ranks = {"WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        process = subprocess.Popen(
+            [sys.executable, "-c", ENDS_BEFORE_ITS_FIRST_SAVE, *command, str(tmp_path / "run")],
+            env={**environment, **ranks},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+    first, second = processes
+    try:
+        assert second.wait(300) == -signal.SIGKILL
+        _, stderr = first.communicate(timeout=60)
+    finally:
+        first.kill()
+    assert first.returncode == 130, stderr
+    assert f"(pid {second.pid})" in stderr
 
 
 def assert_same_shards(first: Path, second: Path) -> None:

@@ -166,6 +166,9 @@ class CheckpointWriter:
         if self._stager is None:
             self._stager = ShardStager(on_gpu=self._dist.device.type == "cuda")
             timeout = timedelta(seconds=self._dist.timeout)
+            # A new group waits for the addresses of all processes, also of one that ends in the
+            # seconds of the import. The barrier notices its end at once.
+            self._dist.barrier()
             self._group = distributed.new_group(backend="gloo", timeout=timeout)
         write = async_save(
             flat_shards(groups),

@@ -1,6 +1,7 @@
 """Rank, world size and device of a process, and the collective operations of training."""
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ PEER_HINT = "its own message, or the launcher's, says why"
 KILLED_HINT = "the system does that if memory runs out"
 DONE_KEY = "zoo/done/{number}"  # The store's key of what the main process has built.
 TIMEOUT = 600.0  # seconds that processes wait for each other
+BUILD_TIMEOUT = 24 * 3600.0  # seconds that they wait while one builds a corpus, for example
 POLL_SECONDS = 0.05
 ANSWER_SECONDS = 2.0  # Time in which other processes notice that the main process has ended.
 
@@ -315,20 +317,37 @@ class DistContext:
             raise UsageError(f"the hosts have different {subject}: {differences}", hint)
 
     def _wait_for(self, key: str, rank: int) -> None:
-        """Wait for a key that a process sets, however long it takes, while it is heard of.
+        """Wait for a key that a process sets, for as long as a build may take.
+
+        One of the processes that wait says so, again after each doubling of the time.
 
         Raises:
-            PeerEnded: it has ended, or does not answer.
+            PeerEnded: it has ended, does not answer, or takes longer than ``BUILD_TIMEOUT``.
         """
         assert self.store is not None, "there are several processes"
+        name = f"process {rank}"
+        begin = time.monotonic()
+        line_after = SILENCE
         while not self.store.check([key]):
             if rank == 0 and self.store.check([ERROR_KEY]):
                 raise PeerEnded(PEER_MESSAGE, PEER_HINT)
-            if self.heartbeat is not None and self.heartbeat.first_end():
-                raise PeerEnded(self.heartbeat.first_end(), PEER_HINT)
-            if self.heartbeat is not None and self.heartbeat.is_silent(rank, self.timeout):
+            seconds = time.monotonic() - begin
+            if self.heartbeat is not None:
+                if self.heartbeat.first_end():
+                    raise PeerEnded(self.heartbeat.first_end(), PEER_HINT)
                 name = self.heartbeat.name(rank)
-                raise PeerEnded(f"{name} does not answer", "look at its machine")
+                if self.heartbeat.is_silent(rank, self.timeout):
+                    raise PeerEnded(f"{name} does not answer", "look at its machine")
+            if seconds > BUILD_TIMEOUT:
+                raise PeerEnded(
+                    f"{name} has prepared its data and model for {seconds:.0f} s",
+                    "look at its machine, or build the corpus before the run",
+                )
+            if seconds > line_after:
+                line_after *= 2
+                if self.rank == (1 if rank == 0 else 0):
+                    line = f"waiting for {name}, which prepares data or models, for {seconds:.0f} s"
+                    print(line, file=sys.stderr, flush=True)
             time.sleep(POLL_SECONDS)
 
     def barrier(self) -> None:

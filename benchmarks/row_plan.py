@@ -13,6 +13,8 @@ epoch, and reads its 256 rows of 512 tokens.
   length, up to ``--filled-up-to`` tokens.
 * ``noise``: ``zoo`` for T5's spans of noise without ``concat_documents``. The room that a text
   takes is not proportional to its size, so that rows are filled one after another.
+* ``next sentence`` and ``sentence order``: ``zoo`` for pairs of sentences, which are made and
+  packed in blocks of documents, up to ``--filled-up-to`` tokens.
 * ``memory map``: as in nanoGPT's ``train.py``, rows begin at random places of the token file. There
   are no documents, epochs or places to resume from.
 * ``litdata``: a ``StreamingDataset`` of chunks of 64 MB with its ``TokensLoader``, restored by its
@@ -49,9 +51,13 @@ SIDES = {
     "next": "next process",
     "filled": "filled rows",
     "noise": "noise",
+    "next-sentence": "next sentence",
+    "sentence-order": "sentence order",
     "map": "memory map",
     "litdata": "litdata",
 }
+# Sides whose time and files grow with the rows or the pairs.
+ONE_AFTER_ANOTHER = ("filled", "noise", "next-sentence", "sentence-order")
 
 
 def main() -> None:
@@ -81,7 +87,7 @@ def compare_sides(options: argparse.Namespace, tokens: int, scratch: Path) -> No
     rows = []
     spans: dict[str, Any] = {}
     for name, title in SIDES.items():
-        if name in ("filled", "noise") and tokens > options.filled_up_to:
+        if name in ONE_AFTER_ANOTHER and tokens > options.filled_up_to:
             continue
         if name == "litdata":
             if options.litdata is None:
@@ -183,6 +189,8 @@ def run_part(name: str, folder: Path) -> dict[str, Any]:
             order=order,
             key="synthetic",
         )
+        if name in ("next-sentence", "sentence-order"):
+            return measure_pairs(name, split, measure)
         if name == "noise":
             new_row, _ = plan_decoder_length(noise_lengths, split, LENGTH)
             plan = pack_documents(split, length=LENGTH, new_row=new_row, seed=0)
@@ -197,6 +205,30 @@ def run_part(name: str, folder: Path) -> dict[str, Any]:
             spans += row
             for span in row:
                 split.read(*span)
+    return measure.finished(spans)
+
+
+def measure_pairs(name: str, split: Any, measure: _litdata_side.Measure) -> dict[str, Any]:
+    """Return the measurements of a plan of sentence pairs."""
+    from zoo.data.order import EpochOrder
+    from zoo.objectives.examples.sentence_pair_data import (
+        cached_pairs,
+        consecutive_pairs,
+        next_sentence_pairs,
+    )
+
+    generate = next_sentence_pairs if name == "next-sentence" else consecutive_pairs
+    plan = cached_pairs(split, generate, length=LENGTH, special_tokens=3, seed=0, dupe_factor=1)
+    rows = EpochOrder("keyed", len(plan), 0)
+    first_row = int(POSITION * len(plan)) // ROWS * ROWS
+    rows[first_row]
+    measure.opened()
+    spans: list[Any] = []
+    for number in range(first_row, first_row + ROWS):
+        for (start, end, other_start, other_end), _ in plan.row(rows[number]):
+            spans += [(start, end), (other_start, other_end)]
+            split.read(start, end)
+            split.read(other_start, other_end)
     return measure.finished(spans)
 
 

@@ -1,9 +1,9 @@
 """The cache of arrays that are computed from corpora, each written once a host and mapped."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -65,51 +65,54 @@ def cached_array(
 
 
 def cached_growing_arrays(
-    kind: str, key: str, names: Sequence[str], blocks: Callable[[], Iterator[Arrays]]
-) -> dict[str, NDArray[np.int64]]:
+    kind: str, key: str, empty_arrays: Arrays, blocks: Callable[[], Iterator[Arrays]]
+) -> dict[str, NDArray[Any]]:
     """Return arrays whose sizes are known once their last block is, as ``cached_array`` does.
 
     Args:
         kind: directory of ``$ZOO_HOME``.
         key: digest of all that the arrays depend on; empty for arrays in memory.
-        names: names of the arrays' files.
-        blocks: computes successive parts of all arrays, (n,), int64, by name.
+        empty_arrays: arrays of no elements by name, which have the dtypes and the other dimensions.
+        blocks: computes successive parts of all arrays, by name.
     """
     if key:
 
         def write(directory: Path) -> None:
-            with contextlib.ExitStack() as stack:
-                files = {}
-                for name in names:
-                    files[name] = stack.enter_context((directory / f"{name}.npy").open("wb"))
-                _write_growing(files, blocks())
+            _write_growing(directory, empty_arrays, blocks())
 
         mapped_arrays = cached_files(kind, key, write, _map)
         if mapped_arrays:
             return mapped_arrays
-    parts: dict[str, list[NDArray[np.int64]]] = {name: [np.empty(0, np.int64)] for name in names}
+    parts = {name: [empty] for name, empty in empty_arrays.items()}
     for block in blocks():
-        for name in names:
-            parts[name].append(block[name])
+        for name, arrays in parts.items():
+            arrays.append(block[name])
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
 
-def _write_growing(files: Mapping[str, IO[bytes]], blocks: Iterator[Arrays]) -> None:
+def _write_growing(directory: Path, empty_arrays: Arrays, blocks: Iterator[Arrays]) -> None:
     """Write blocks to .npy files, and then their headers once more, with the sizes."""
-    header = npy.header_data_from_array_1_0(np.empty(0, np.int64))
-    sizes = dict.fromkeys(files, 0)
-    for file in files.values():
-        npy.write_array_header_1_0(file, header)
-    data_start = next(iter(files.values())).tell()
-    for block in blocks:
+    sizes = dict.fromkeys(empty_arrays, 0)
+    with contextlib.ExitStack() as stack:
+        files = {}
+        data_starts = {}
+        for name, empty in empty_arrays.items():
+            file = stack.enter_context((directory / f"{name}.npy").open("wb"))
+            npy.write_array_header_1_0(file, npy.header_data_from_array_1_0(empty))
+            data_starts[name] = file.tell()
+            files[name] = file
+        for block in blocks:
+            for name, file in files.items():
+                file.write(np.ascontiguousarray(block[name]).data)
+                sizes[name] += len(block[name])
         for name, file in files.items():
-            file.write(np.ascontiguousarray(block[name]).data)
-            sizes[name] += len(block[name])
-    for name, file in files.items():
-        file.seek(0)
-        # NumPy leaves room in the header for a size of any number of digits.
-        npy.write_array_header_1_0(file, header | {"shape": (sizes[name],)})
-        assert file.tell() == data_start, "headers have one length"
+            empty = empty_arrays[name]
+            header = npy.header_data_from_array_1_0(empty)
+            file.seek(0)
+            # NumPy leaves room in the header for a size of any number of digits.
+            shape = (sizes[name], *empty.shape[1:])
+            npy.write_array_header_1_0(file, header | {"shape": shape})
+            assert file.tell() == data_starts[name], "headers have one length"
 
 
 def _write_array(path: Path, header: dict[str, Any], blocks: Iterable[NDArray[Any]]) -> None:

@@ -1,10 +1,9 @@
 """Offsets on disk, read one by one without mapping the file."""
 
-import struct
 import weakref
 from io import BufferedReader
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +24,12 @@ class OffsetReader:
     some hundred offsets the whole file. A file that is read takes none.
 
     Args:
-        offsets: an array, or a map of a file, (n,), int64.
+        offsets: an array, or a map of a file, (n,), int64 or other integers.
     """
 
-    def __init__(self, offsets: Offsets) -> None:
+    def __init__(self, offsets: NDArray[np.integer[Any]]) -> None:
         self._offsets = offsets
+        self._dtype = offsets.dtype
         self._file: BufferedReader | None = None
         if isinstance(offsets, np.memmap) and offsets.filename is not None:
             self._path = Path(offsets.filename)
@@ -44,13 +44,11 @@ class OffsetReader:
         """Return an offset; the index is not negative."""
         if self._file is None:
             return int(self._offsets[index])
-        return int.from_bytes(self._read(index, 1), "little", signed=True)
+        return int(self.part(index, index + 1)[0])
 
     def pair(self, index: int) -> tuple[int, int]:
         """Return an offset and the one after it."""
-        if self._file is None:
-            return int(self._offsets[index]), int(self._offsets[index + 1])
-        first, second = struct.unpack("<qq", self._read(index, 2))
+        first, second = self.part(index, index + 2).tolist()
         return first, second
 
     def count_up_to(self, value: int) -> int:
@@ -65,17 +63,18 @@ class OffsetReader:
                 last = middle
         return first + int(np.searchsorted(self.part(first, last), value, side="right"))
 
-    def part(self, first: int, last: int) -> Offsets:
-        """Return successive offsets, (last - first,), int64."""
+    def part(self, first: int, last: int) -> NDArray[Any]:
+        """Return successive offsets, (last - first,)."""
         if self._file is None:
             return self._offsets[first:last]
-        return np.frombuffer(self._read(first, last - first), np.dtype("<i8"))
+        return np.frombuffer(self._read(first, last - first), self._dtype)
 
     def _read(self, index: int, count: int) -> bytearray:
         """Return the bytes of successive offsets of the file."""
         assert self._file is not None, "the offsets are in a file"
-        buffer = bytearray(count * OFFSET_BYTES)
-        size = read_at(self._file.fileno(), buffer, self._start + index * OFFSET_BYTES)
+        item_size = self._dtype.itemsize
+        buffer = bytearray(count * item_size)
+        size = read_at(self._file.fileno(), buffer, self._start + index * item_size)
         if size < len(buffer):
             raise SourceError(
                 f"{self._path}: offset {index} is missing, since the file has become shorter",

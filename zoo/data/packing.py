@@ -24,6 +24,7 @@ from zoo.errors import UsageError
 from zoo.overrides import override
 from zoo.version import __version__
 
+NO_OFFSETS = np.empty(0, np.int64)
 SEARCHED_DOCUMENTS = 128  # Documents among which the next one that begins a row is searched for.
 
 
@@ -265,14 +266,15 @@ def pack_documents(
             for starts in _row_starts(stream, row.capacity(), least):
                 yield {"starts": starts}
 
-        arrays = cached_growing_arrays("rows", key, ["starts"], row_starts)
+        arrays = cached_growing_arrays("rows", key, {"starts": NO_OFFSETS}, row_starts)
         return StretchRows(stream, row.capacity(), arrays["starts"])
     stream = DocumentStream(documents, seed)
 
     def segments() -> Iterator[dict[str, Offsets]]:
         return _fill_rows(stream, new_row, least)
 
-    arrays = cached_growing_arrays("rows", key, ["rows", "ends"], segments)
+    empty_arrays = {"rows": NO_OFFSETS, "ends": NO_OFFSETS}
+    arrays = cached_growing_arrays("rows", key, empty_arrays, segments)
     return SegmentRows(stream, arrays["rows"], arrays["ends"])
 
 

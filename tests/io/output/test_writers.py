@@ -58,7 +58,7 @@ LISTED = {
     "zoo/conversion/writers.py:ZooWriter.write_manifest": STAGED,
     "zoo/conversion/writers.py:_write": STAGED,
     "zoo/data/cached_arrays.py:_write_array": STAGED,
-    "zoo/data/cached_arrays.py:cached_growing_arrays.write": STAGED,
+    "zoo/data/cached_arrays.py:_write_growing": STAGED,
     "zoo/data/encoding.py:_pool": TEMPORARY,
     "zoo/data/many_files/folder.py:JobFolder.claim": "the folder of files that guards write",
     "zoo/data/build.py:build": STAGED,

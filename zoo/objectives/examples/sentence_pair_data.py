@@ -1,8 +1,13 @@
-"""Sentence pairs of a corpus, and their packing into rows."""
+"""Sentence pairs of a corpus, and their packing into rows.
+
+New runs have the pairs of ``sentence_pair_blocks``, which are made for many documents at once. Runs
+of earlier versions, and generators of plugins, have pairs that are drawn one after another.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -10,17 +15,25 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from zoo.data.cached_arrays import cached_arrays
+from zoo.data.cached_arrays import Arrays, cached_arrays, cached_growing_arrays
 from zoo.data.corpus import Split
-from zoo.data.offsets import Offsets
+from zoo.data.offsets import OffsetReader, Offsets
 from zoo.data.rng import generator
 from zoo.io.progress import progress
+from zoo.objectives.examples.bin_packing import best_fit_decreasing
+from zoo.objectives.examples.sentence_pair_blocks import (
+    SHORT_FRACTION,
+    BlockGenerator,
+    consecutive_block,
+    next_sentence_block,
+    pair_row_blocks,
+    span_dtype,
+)
 from zoo.version import __version__
 
-SHORT_FRACTION = 0.1  # Fraction of the documents with shorter pairs.
 BLOCK_PAIRS = 1 << 18  # Pairs that are converted to arrays, or truncated, at once.
 CACHED_SENTENCES = 50_000  # Splits with fewer sentences take less time than their cache.
-VERSION = 1  # Version of the pairs and of their arrays. Increase it when either changes.
+VERSION = 2  # Version of the pairs and of their arrays. Increase it when either changes.
 
 Pair = tuple[int, int, int, int, int]  # start, end of the first and of the second segment, label
 Draw = Callable[[], float]
@@ -42,8 +55,16 @@ class SentencePairRows:
 
     def row(self, index: int) -> list[tuple[list[int], int]]:
         """Return offsets and label of each pair of a row."""
-        pairs = slice(self.rows[index], self.rows[index + 1])
-        return list(zip(self.spans[pairs].tolist(), self.labels[pairs].tolist(), strict=True))
+        rows, spans, labels = self._readers
+        first, last = rows.pair(index)
+        pair_spans = spans.part(4 * first, 4 * last).reshape(-1, 4).tolist()
+        return list(zip(pair_spans, labels.part(first, last).tolist(), strict=True))
+
+    @cached_property
+    def _readers(self) -> tuple[OffsetReader, OffsetReader, OffsetReader]:
+        """Readers of rows, spans and labels, which keep no map of the files in memory."""
+        flat_spans = self.spans.reshape(-1)
+        return OffsetReader(self.rows), OffsetReader(flat_spans), OffsetReader(self.labels)
 
 
 def cached_pairs(
@@ -55,35 +76,48 @@ def cached_pairs(
     seed: int,
     dupe_factor: int,
 ) -> SentencePairRows:
-    """Return the rows of ``make_pairs``, from the cache if they were made before.
+    """Return the rows of the pairs of a split, from the cache if they were made before.
 
     Pairs depend on the offsets of sentences and documents, not on the tokens. The pairs of small
     splits, and of generators whose version is not known here, are made in memory.
     """
+    options: Any = {"length": length, "special_tokens": special_tokens, "dupe_factor": dupe_factor}
+    key = ""
+    if generate in BLOCK_GENERATORS and len(split.sentences) > CACHED_SENTENCES:
+        key = _cache_key(split, generate.__name__, seed, *options.values())
+
+    if generate in BLOCK_GENERATORS and split.order == "keyed":
+        make_block = BLOCK_GENERATORS[generate]
+        empty_arrays: Arrays = {
+            "rows": np.empty(0, np.int64),
+            "spans": np.empty((0, 4), span_dtype(split)),
+            "labels": np.empty(0, np.uint8),
+        }
+
+        def blocks() -> Iterator[Arrays]:
+            return pair_row_blocks(split, make_block, rng=generator(seed, "pairs"), **options)
+
+        return SentencePairRows(**cached_growing_arrays("pairs", key, empty_arrays, blocks))
 
     def make() -> SentencePairRows:
-        return make_pairs(
-            split,
-            generate,
-            length=length,
-            special_tokens=special_tokens,
-            rng=generator(seed, "pairs"),
-            dupe_factor=dupe_factor,
-        )
+        return make_pairs(split, generate, rng=generator(seed, "pairs"), **options)
 
-    has_version = generate in (next_sentence_pairs, consecutive_pairs)
-    if not has_version or len(split.sentences) <= CACHED_SENTENCES:
+    if not key:
         return make()
-    settings = (length, special_tokens, seed, dupe_factor)
+    return SentencePairRows(**cached_arrays("pairs", key, lambda: vars(make())))
+
+
+def _cache_key(split: Split, *settings: object) -> str:
+    """Return a digest of all that the pairs of a split depend on."""
     # Another version of NumPy may draw other numbers from the same distribution.
     versions = (VERSION, __version__, np.__version__)
-    key = blake3(repr((generate.__name__, settings, versions)).encode())
+    key = blake3(repr((split.order, settings, versions)).encode())
     if split.key:
         key.update(split.key.encode())
     else:
         for offsets in (split.sentences, split.documents):
             key.update(blake3(_offsets(offsets).cast("B")).digest())
-    return SentencePairRows(**cached_arrays("pairs", key.hexdigest(16), lambda: vars(make())))
+    return key.hexdigest(16)
 
 
 def make_pairs(
@@ -95,7 +129,7 @@ def make_pairs(
     rng: np.random.Generator,
     dupe_factor: int,
 ) -> SentencePairRows:
-    """Make the sentence pairs of a split, and pack them into rows."""
+    """Make the sentence pairs of a split one after another, and pack them into rows."""
     # The pairs follow ``create_pretraining_data.py``, released with Devlin et al. 2018
     # (arXiv:1810.04805, appendix A.2) and, for sentence order, with Lan et al. 2020
     # (arXiv:1909.11942). Consecutive sentences of a document form a chunk of the length of a row
@@ -111,7 +145,7 @@ def make_pairs(
     max_tokens = length - special_tokens
     draw = uniform(rng)
     tokens = int(split.sentences[-1])
-    dtype = np.dtype(np.uint32 if tokens < 1 << 32 else np.int64)
+    dtype = span_dtype(split)
     blocks: list[NDArray[np.integer[Any]]] = []  # (pairs, 4) each
     labels = [np.empty(0, dtype=np.uint8)]
     with progress("making sentence pairs", tokens * dupe_factor, unit="tokens") as advance:
@@ -252,59 +286,8 @@ def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) ->
     return truncated
 
 
-def best_fit_decreasing(sizes: NDArray[np.integer[Any]], length: int) -> NDArray[np.int32]:
-    """Assign items to rows: the largest first, each to the row with the least sufficient room.
-
-    Best-fit decreasing (Johnson 1974, "Fast algorithms for bin packing").
-
-    Args:
-        sizes: sizes of the items, (items,), from 1 to ``length``.
-        length: size of a row.
-
-    Returns:
-        The row of each item, (items,), int32.
-    """
-    # Items of one size are assigned at once: the fullest row that takes one of them remains the
-    # best for the following ones until it has no room for another.
-    row_numbers = np.empty(len(sizes), dtype=np.int32)
-    order = np.argsort((length - sizes).astype(sizes.dtype), kind="stable")
-    counts = np.bincount(sizes, minlength=1)
-    # Room -> stack of rows.
-    rows_by_room: list[list[NDArray[np.int32]]] = [[] for _ in range(length)]
-    item = 0
-    row_count = 0
-    for size in np.flatnonzero(counts)[::-1].tolist():
-        last = item + int(counts[size])
-        room = size
-        while item < last:
-            while room < length and not rows_by_room[room]:
-                room += 1
-            items_per_row = room // size
-            row_limit = -(-(last - item) // items_per_row)
-            if room < length:
-                rows = _pop(rows_by_room[room], row_limit)
-            else:
-                rows = np.arange(row_count, row_count + row_limit, dtype=np.int32)
-                row_count += row_limit
-            placed_items = min(last - item, items_per_row * len(rows))
-            placed_rows = np.repeat(rows, items_per_row)[:placed_items]
-            row_numbers[order[item : item + placed_items]] = placed_rows
-            item += placed_items
-            full_rows, remaining_items = divmod(placed_items, items_per_row)
-            rows_by_room[room - items_per_row * size].append(rows[:full_rows])
-            if remaining_items:
-                rows_by_room[room - remaining_items * size].append(rows[full_rows:])
-    return row_numbers
-
-
-def _pop(stack: list[NDArray[np.int32]], count: int) -> NDArray[np.int32]:
-    """Take up to ``count`` rows off a stack of arrays, the last row first."""
-    pieces = []
-    while count and stack:
-        rows = stack.pop()
-        if len(rows) > count:
-            stack.append(rows[:-count])
-            rows = rows[-count:]
-        pieces.append(rows[::-1])
-        count -= len(rows)
-    return np.concatenate(pieces)
+# Generators of pairs whose versions are known, and what makes their pairs for many documents.
+BLOCK_GENERATORS: dict[PairGenerator, BlockGenerator] = {
+    next_sentence_pairs: next_sentence_block,
+    consecutive_pairs: consecutive_block,
+}

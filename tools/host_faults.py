@@ -1,12 +1,19 @@
 """Faults of two hosts while they train: what is said, when, and how the run ends.
 
-    python -m tools.host_faults [--fault NAME]... [--moments 2] [--kills 30] [--fsdp] [--steps 600]
+    python -m tools.host_faults [--fault NAME]... [--moments 2] [--kills 0] [--fsdp] [--steps 600]
+        [--keep FOLDER]
 
 The hosts are network namespaces with a cable between them, and names and addresses of their own;
 this needs root and `ip`. Each fault happens at random steps of a run that `torchrun --max-restarts`
 and `--auto-resume` keep up: a process is killed or stopped, a host is killed and replaced, or lost
-for good, and the cable is pulled for 90 seconds. `--kills` kills a process of either host that many
-times in one run. The final weights are compared with those of a run without faults.
+for good, and the cable is pulled for 90 seconds. `--kills` kills processes of both hosts, ten in
+a run, with DDP and with FSDP2. The final weights are compared with those of a run without faults.
+
+These take hours: all faults at ten moments and 30 kills of each kind are 120 faults in 66 runs.
+`--keep` has the outcomes of those that are done, and the same command goes on after them:
+
+    nice -n 15 python -m tools.host_faults --fault 'host killed, replaced' --fault 'host lost' \\
+        --fault 'cut off for 90 s' --moments 10 --kills 30 --steps 300 --keep FOLDER
 """
 
 import argparse
@@ -23,6 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -38,6 +46,9 @@ MESSAGE = re.compile(r"(?:warning|error): .*")
 SAVE_STEPS = 20
 CUT_SECONDS = 90.0
 LIMIT_SECONDS = 600.0  # of a run
+KILLS_PER_RUN = 10
+MAX_DELAY = 0.5  # seconds, at most, between the step and the fault, which may come within a step
+OUTCOMES = "outcomes.jsonl"
 SETTINGS = (
     "--set=config={hidden_size: 32, num_heads: 2, intermediate_size: 64, dropout: 0.0, "
     "attention_dropout: 0.0, embedding_dropout: 0.0}",
@@ -260,20 +271,36 @@ FAULTS = {
 }
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a fault led to."""
+class Outcome(msgspec.Struct, frozen=True):
+    """What a fault led to.
+
+    Attributes:
+        step: last step before it.
+        seconds: time to the first message.
+        messages: warnings and errors of both hosts until the end of the run, or the next fault.
+        difference: of the final weights and the losses, or what ended the run.
+    """
 
     step: int
-    seconds: float  # Seconds to the first message.
+    seconds: float | None
     messages: list[str]
-    difference: str  # Of the final weights and the losses.
+    difference: str = ""
 
 
-def try_fault(fault: Fault, job: Job, step: int, expected: Path) -> Outcome:
-    """Cause a fault after a step, mend it, and compare the final weights."""
+class Trial(msgspec.Struct, frozen=True):
+    """A run with one fault or several, and what they led to."""
+
+    fault: str
+    number: int
+    outcomes: list[Outcome]
+
+
+def try_fault(fault: Fault, job: Job, expected: Path, generator: random.Random) -> list[Outcome]:
+    """Cause a fault at a random moment, mend it, and compare the final weights."""
+    step = generator.randrange(10, job.max_steps // 2)
     job.start()
     job.wait(lambda: job.steps() >= step)
+    time.sleep(generator.random() * MAX_DELAY)
     log_sizes = job.log_sizes()
     start = time.monotonic()
     actual_step = job.steps()
@@ -283,23 +310,41 @@ def try_fault(fault: Fault, job: Job, step: int, expected: Path) -> Outcome:
     time.sleep(max(0.0, fault.seconds - seconds))
     fault.mend(job)
     job.finish()
-    return Outcome(actual_step, seconds, job.messages(log_sizes), difference(expected, job.run))
+    messages = job.messages(log_sizes)
+    return [Outcome(actual_step, seconds, messages, difference(expected, job.run))]
 
 
-def try_kills(job: Job, kills: int, generator: random.Random, expected: Path) -> str:
+def try_kills(job: Job, kills: int, expected: Path, generator: random.Random) -> list[Outcome]:
     """Kill a process of either host at random moments, and compare the final weights."""
     job.restarts = 2 * kills
     job.start()
+    outcomes = []
     for number in range(kills):
         moment = (number + generator.random()) / kills
         target = min(job.max_steps - 20, job.max_steps * moment)
         job.wait(lambda step=target: job.steps() >= step)  # type: ignore[misc]
+        time.sleep(generator.random() * MAX_DELAY)
         host = generator.choice(list(ADDRESSES))
         killed = job.worker(host)
+        log_sizes = job.log_sizes()
+        start = time.monotonic()
+        actual_step = job.steps()
         send(killed, signal.SIGKILL)
+        seconds: float | None = None
+
+        def has_restarted(
+            old: int = killed, name: str = host, sizes: Mapping[str, int] = log_sizes
+        ) -> bool:
+            return bool(job.messages(sizes)) or job.worker(name) != old
+
+        job.wait(has_restarted)
+        if job.messages(log_sizes):
+            seconds = time.monotonic() - start
         job.wait(lambda old=killed, name=host: job.worker(name) != old)  # type: ignore[misc]
+        outcomes.append(Outcome(actual_step, seconds, job.messages(log_sizes)))
     job.finish()
-    return difference(expected, job.run)
+    result = difference(expected, job.run)
+    return [msgspec.structs.replace(outcome, difference=result) for outcome in outcomes]
 
 
 def difference(expected: Path, run: Path) -> str:
@@ -356,11 +401,104 @@ def write_data(home: Path) -> None:
 @contextlib.contextmanager
 def scratch(folder: Path | None) -> Iterator[Path]:
     if folder is not None:
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         yield folder
         return
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
+
+
+class Trials:
+    """The trials of a command; the outcomes of those that are done are in a folder.
+
+    Args:
+        hosts: the two hosts.
+        folder: folder of the runs, the logs and the outcomes.
+        max_steps: steps of each run.
+        seed: seed of the moments.
+    """
+
+    def __init__(self, hosts: Hosts, folder: Path, max_steps: int, seed: int) -> None:
+        self._hosts = hosts
+        self._folder = folder
+        self._max_steps = max_steps
+        self._seed = seed
+        self._home = folder / "home"
+        if not self._home.exists():
+            write_data(self._home)
+        self.trials: list[Trial] = []
+        self._file = folder / OUTCOMES
+        if self._file.exists():
+            for line in self._file.read_bytes().splitlines():
+                self.trials.append(msgspec.json.decode(line, type=Trial))
+
+    def unbroken_run(self, *, fsdp: bool) -> Path:
+        """Return a run without faults."""
+        job = self._job("unbroken-fsdp" if fsdp else "unbroken", fsdp=fsdp)
+        if not (job.run / "model").is_dir():
+            shutil.rmtree(job.folder, ignore_errors=True)
+            job.start()
+            job.finish()
+            self._kill_all()
+        return job.run
+
+    def try_moment(self, name: str, number: int, *, fsdp: bool) -> None:
+        """Try a fault of ``FAULTS``."""
+        fault = FAULTS[name]
+        label = f"{name}, FSDP2" if fsdp else name
+        job = self._job(f"{label} {number}", fsdp=fsdp)
+        job.options = (*job.options, *fault.options)
+        job.node_counts = fault.node_counts
+        job.shares_store = fault.shares_store
+        expected = self.unbroken_run(fsdp=fsdp)
+        self._try(label, number, job, partial(try_fault, fault, job, expected))
+
+    def try_kills(self, kills: int, number: int, *, fsdp: bool) -> None:
+        """Kill so many processes in one run."""
+        label = f"processes killed, {'FSDP2' if fsdp else 'DDP'}"
+        job = self._job(f"{label} {number}", fsdp=fsdp)
+        expected = self.unbroken_run(fsdp=fsdp)
+        self._try(label, number, job, partial(try_kills, job, kills, expected))
+
+    def _job(self, name: str, *, fsdp: bool) -> Job:
+        folder = self._folder / name.replace(",", "").replace(" ", "-")
+        options = ("--fsdp",) if fsdp else ()
+        return Job(self._hosts, folder, self._home, self._max_steps, options)
+
+    def _try(
+        self, label: str, number: int, job: Job, run: Callable[[random.Random], list[Outcome]]
+    ) -> None:
+        """Make a trial, unless its outcomes are known."""
+        if any((trial.fault, trial.number) == (label, number) for trial in self.trials):
+            return
+        shutil.rmtree(job.folder, ignore_errors=True)  # An earlier command was interrupted.
+        try:
+            outcomes = run(random.Random(f"{self._seed} {label} {number}"))
+        except (TimeoutError, RuntimeError) as error:
+            outcomes = [Outcome(job.steps(), None, [], str(error))]
+        finally:
+            self._hosts.set_cable(plugged=True)
+            self._kill_all()
+        trial = Trial(label, number, outcomes)
+        self.trials.append(trial)
+        with self._file.open("ab") as file:
+            file.write(msgspec.json.encode(trial) + b"\n")
+        for row in trial_rows(trial):
+            print(" | ".join(row), file=sys.stderr, flush=True)
+
+    def _kill_all(self) -> None:
+        for host in ADDRESSES:
+            self._hosts.kill(host)
+
+
+def trial_rows(trial: Trial) -> list[tuple[str, ...]]:
+    """Return a row for each fault of a trial, with its first message."""
+    rows = []
+    for outcome in trial.outcomes:
+        seconds = "" if outcome.seconds is None else f"{outcome.seconds:.1f}"
+        message = next(iter(outcome.messages), "")
+        rows.append((trial.fault, str(outcome.step), seconds, message, outcome.difference))
+    return rows
 
 
 def main() -> int:
@@ -371,55 +509,26 @@ def main() -> int:
     )
     parser.add_argument("--fault", action="append", choices=FAULTS, help="may be repeated")
     parser.add_argument("--moments", type=int, default=2, help="random moments of each fault")
-    parser.add_argument("--kills", type=int, default=0, help="random kills in one more run")
-    parser.add_argument("--fsdp", action="store_true", help="FSDP2 in place of DDP")
+    parser.add_argument("--kills", type=int, default=0, help="random kills with DDP, and with FSDP")
+    parser.add_argument("--fsdp", action="store_true", help="FSDP2 in place of DDP, for --fault")
     parser.add_argument("--steps", type=int, default=600, help="steps of each run")
     parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
-    parser.add_argument("--keep", type=Path, help="new directory that keeps runs and logs")
+    parser.add_argument("--keep", type=Path, help="folder of runs, logs and outcomes, to go on")
     arguments = parser.parse_args()
     if os.geteuid() != 0 or shutil.which("ip") is None:
         parser.error("network namespaces need root and `ip`")
     names = arguments.fault or list(FAULTS)
-    options = ("--fsdp",) if arguments.fsdp else ()
-    generator = random.Random(arguments.seed)
-    rows: list[tuple[str, ...]] = []
     with scratch(arguments.keep) as folder, Hosts() as hosts:
-        home = folder / "home"
-        write_data(home)
-        unbroken = Job(hosts, folder / "unbroken", home, arguments.steps, options)
-        unbroken.start()
-        unbroken.finish()
-        for name, moment in itertools.product(names, range(arguments.moments)):
-            fault = FAULTS[name]
-            job = Job(
-                hosts,
-                folder / f"{name} {moment}".replace(" ", "-"),
-                home,
-                arguments.steps,
-                (*options, *fault.options),
-                fault.node_counts,
-                shares_store=fault.shares_store,
-            )
-            step = generator.randrange(10, arguments.steps // 2)
-            row_count = len(rows)
-            try:
-                outcome = try_fault(fault, job, step, unbroken.run)
-            except (TimeoutError, RuntimeError) as error:
-                rows.append((name, str(step), "", "", str(error)))
-            else:
-                seconds = f"{outcome.seconds:.1f}"
-                rows.append((name, str(outcome.step), seconds, "", outcome.difference))
-                rows += [("", "", "", message, "") for message in outcome.messages]
-            for host in ADDRESSES:
-                hosts.kill(host)
-            for row in rows[row_count:]:  # The table of a tool that is interrupted is not printed.
-                print(" | ".join(filter(None, row)), file=sys.stderr, flush=True)
-        if arguments.kills:
-            job = Job(hosts, folder / "kills", home, arguments.steps, options)
-            name = f"{arguments.kills} processes killed"
-            rows.append(
-                (name, "", "", "", try_kills(job, arguments.kills, generator, unbroken.run))
-            )
+        trials = Trials(hosts, folder, arguments.steps, arguments.seed)
+        for first_kill in range(0, arguments.kills, KILLS_PER_RUN):
+            kills = min(KILLS_PER_RUN, arguments.kills - first_kill)
+            for fsdp in (False, True):
+                trials.try_kills(kills, first_kill, fsdp=fsdp)
+        for moment, name in itertools.product(range(arguments.moments), names):
+            trials.try_moment(name, moment, fsdp=arguments.fsdp)
+    rows: list[tuple[str, ...]] = []
+    for trial in sorted(trials.trials, key=lambda trial: (trial.fault, trial.number)):
+        rows += trial_rows(trial)
     print(table(("fault", "after step", "s to the message", "message", "difference"), rows))
     return 0
 

@@ -15,6 +15,7 @@ import pytest
 from tests.api.test_running_files import ROWS, contents, plain_runs, run, source, write_table
 from tests.checkpoints import hub_checkpoint
 from tests.inference.conftest import Small, small
+from tests.warm import in_processes
 from tests.warm import zoo as command
 from zoo.api import Model
 from zoo.data.many_files.ray_engine import RayOptions, require_cpus, require_ray, start_ray
@@ -54,6 +55,18 @@ def test_an_engine_that_is_not_installed_has_one_line(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SourceError, match="--engine ray takes ray, which is not installed"):
         require_ray()
+
+
+def test_a_job_on_an_engine_that_is_not_installed_has_exit_code_4(
+    run: list[object], tmp_path: Path
+) -> None:
+    (tmp_path / "ray.py").write_text("raise ImportError")
+    words = [*run, "--output", tmp_path / "out", "--engine", "ray"]
+    done = command(*words, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 4, done.stderr
+    expected = "error: --engine ray takes ray, which is not installed; pip install ray\n"
+    assert (done.stdout, done.stderr) == ("", expected)
+    assert not (tmp_path / "out").exists()
 
 
 def test_options_of_an_engine_need_it(run: list[object], tmp_path: Path) -> None:
@@ -138,16 +151,46 @@ def test_two_actors_of_which_one_is_killed(
     assert contents(out) == plain_runs(model, source, tmp_path / "plain", ".parquet")
 
 
+CHANGING = """
+from pathlib import Path
+
+from zoo import cli
+from zoo.data.many_files.folder import JobFolder
+
+claim = JobFolder.claim
+
+
+def claim_and_change(self, settings):
+    jobs = claim(self, settings)
+    with Path("lines", "e.jsonl").open("a") as file:
+        file.write('{"text": "f"}\\n')
+    return jobs
+
+
+def main(arguments):
+    JobFolder.claim = claim_and_change
+    cli.main(arguments)
+"""
+
+
 @pytest.mark.long
-def test_files_with_bad_rows_do_not_stop_the_others(run: list[object], tmp_path: Path) -> None:
+def test_files_with_bad_rows_do_not_stop_the_others(
+    run: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither does a file that changes after the job began."""
     pytest.importorskip("ray")
     lines = tmp_path / "lines"
     lines.mkdir()
-    for name, text in (("a", '"a"'), ("b", "3"), ("c", "null"), ("d", '"d"')):
+    for name, text in (("a", '"a"'), ("b", "3"), ("c", "null"), ("d", '"d"'), ("e", '"e"')):
         (lines / f"{name}.jsonl").write_text(f'{{"text": "x"}}\n{{"text": {text}}}\n')
     out = tmp_path / "out"
-    done = command(*run[:-1], lines, "--output", out, "--engine", "ray")
+    (tmp_path / "changing.py").write_text(CHANGING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    words = [*run[:-1], lines, "--output", out, "--engine", "ray"]
+    done = in_processes(1, *words, module="changing")
     assert done.returncode == 2, done.stderr
-    assert "2 of 4 files have no output; correct them, and --resume" in done.stderr
+    assert "3 of 5 files have no output; correct them, and --resume" in done.stderr
     assert "b.jsonl:2: text" in done.stderr and "c.jsonl:2: text" in done.stderr
+    assert "e.jsonl changed after the job began" in done.stderr
     assert sorted(contents(out)) == ["a.jsonl", "d.jsonl"]

@@ -215,11 +215,23 @@ class JobFolder:
         rows = 0
         with progress(f"running {self._verb}", len(remaining_jobs), unit="files") as advance:
             for job in remaining_jobs:
-                self._stamps[job.name].require_same(job.source, "after the job began")
+                self.begin_file(job)
                 rows += process(job, self._resume)
-                publish_file(job.output)
+                self.finish_file(job)
                 advance(1)
         return self.result(written=len(remaining_jobs), rows=rows)
+
+    def begin_file(self, job: FileJob) -> None:
+        """Check that an input is still the one that the record of the job has.
+
+        Raises:
+            VerificationError: it has changed since.
+        """
+        self._stamps[job.name].require_same(job.source, "after the job began")
+
+    def finish_file(self, job: FileJob) -> None:
+        """Upload an output that is written, if the folder is a URL."""
+        publish_file(job.output)
 
     def result(self, *, written: int, rows: int) -> JobResult:
         """Return what was done, and how much of the job remains."""

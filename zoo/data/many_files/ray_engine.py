@@ -1,4 +1,11 @@
-"""Jobs over many files on Ray: actors, each with a model, take the files one after another."""
+"""Jobs over many files on Ray: actors, each with a model, take the files one after another.
+
+These are actors of Ray Core. ``map_batches`` of Ray Data, with the names of the files as its rows,
+would do less with them: it starts an actor that died and its file again without end, a file that
+fails ends the job or is dropped without its name (``max_errored_blocks``), and its own tasks need
+a CPU that no actor holds, or the job waits for ever. It would balance load no better, since an
+actor that is idle takes the next file.
+"""
 
 import contextlib
 import os
@@ -164,6 +171,12 @@ class RayJob:
             while actors or running:
                 while actors and waiting_jobs:
                     job = waiting_jobs.pop()
+                    try:
+                        self._folder.begin_file(job)
+                    except ZooError as error:
+                        self._failures[job.name] = error
+                        advance(1)
+                        continue
                     actor = actors.pop()
                     attempts[job.name] = attempts.get(job.name, 0) + 1
                     # The file of an actor that died is continued after its complete rows.
@@ -176,6 +189,7 @@ class RayJob:
                 job, actor = running.pop(done)
                 try:
                     rows += ray.get(done)
+                    self._folder.finish_file(job)
                     written += 1
                 except ray.exceptions.RayTaskError as error:
                     self._failures[job.name] = _cause(error)

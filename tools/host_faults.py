@@ -493,7 +493,7 @@ class Trials:
 
 def trial_rows(trial: Trial) -> list[tuple[str, ...]]:
     """Return a row for each fault of a trial, with its first message."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for outcome in trial.outcomes:
         seconds = "" if outcome.seconds is None else f"{outcome.seconds:.1f}"
         message = next(iter(outcome.messages), "")

@@ -19,9 +19,9 @@ from zoo.data.corpus import Split
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives import objective_type
+from zoo.objectives.examples.bin_packing import best_fit_decreasing
 from zoo.objectives.examples.sentence_pair_data import (
     Draw,
-    best_fit_decreasing,
     consecutive_pairs,
     make_pairs,
     next_sentence_pairs,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from zoo.inference.embed import Role
     from zoo.inference.hybrid_embed import Representations
     from zoo.inference.processing.inputs import InputFormat
+    from zoo.inference.processing.passages import Chunks
+    from zoo.inference.processing.windows import WindowPooling
     from zoo.inference.task import Task
     from zoo.tasks.retrieval.approximate import SearchMethod
     from zoo.tasks.retrieval.search import SearchResults
@@ -157,6 +159,12 @@ class Model:
         normalize: bool = False,
         output_dtype: "VectorType | None" = None,
         representation: str | None = None,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+        window_pooling: "WindowPooling | None" = None,
+        chunks: "Chunks | None" = None,
+        chunk_size: int | None = None,
+        late_chunking: bool = False,
     ) -> "NDArray[Any]":
         """Return sentence embeddings, pooled and normalized as the checkpoint specifies.
 
@@ -173,14 +181,23 @@ class Model:
                 default the dtype of the computation.
             representation: ``dense``, ``sparse`` or ``multi-vector``, of a model that has several;
                 by default ``dense``. ``encode_document`` returns vectors of tokens.
+            max_seq_len: length that texts are truncated to, or of windows; by default the limit.
+            doc_stride: number of tokens that windows over a long text share; ``None`` to truncate.
+            window_pooling: what becomes of windows: ``mean``, weighted by their numbers of tokens,
+                ``max`` or ``first``; by default ``mean``.
+            chunks: embed passages of the texts: ``sentences``, ``paragraphs`` or ``tokens``.
+            chunk_size: largest number of tokens of a passage; by default one sentence or
+                paragraph, or 256 tokens.
+            late_chunking: read each text as a whole, and pool the tokens of its passages.
 
         Returns:
             (texts, dimensions), or (dimensions,) for one text; float32 (float64 where the session
-            computes in float64).
+            computes in float64). With ``chunks``, (passages, dimensions), of all texts one after
+            another; ``model.run("embed", texts, chunks=...)`` has the place of each.
 
         Raises:
-            UsageError: the model has no prompt of that name, or both are given; or ``dim`` is
-                larger than an embedding.
+            UsageError: the model has no prompt of that name, or both are given; ``dim`` is
+                larger than an embedding; or windows or passages do not fit into the model.
 
         Example:
             >>> vectors = model.embed(["a cat", "a kitten"])  # doctest: +SKIP
@@ -200,11 +217,18 @@ class Model:
             normalize=normalize,
             output_dtype=output_dtype,
             representation=representation,
+            max_tokens=max_seq_len,
+            doc_stride=doc_stride,
+            window_pooling=window_pooling,
+            chunks=chunks,
+            chunk_size=chunk_size,
+            late_chunking=late_chunking,
         )
-        if isinstance(texts, str):
+        if isinstance(texts, str) and chunks is None:
             vector: NDArray[Any] = task.vectors(as_records([texts]))[0]
             return vector
-        return task.vectors(as_records(texts))
+        text_list = [texts] if isinstance(texts, str) else texts
+        return task.vectors(as_records(text_list))
 
     def encode(
         self,
@@ -348,6 +372,9 @@ class Model:
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
         representation: "Representations | None" = None,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+        window_pooling: "WindowPooling | None" = None,
     ) -> list[dict[str, Any]]:
         """Return texts sorted by their relevance to a query, the best first.
 
@@ -367,12 +394,17 @@ class Model:
             representation: ``dense``, ``sparse`` or ``multi-vector``, of a model that has several;
                 or name -> weight, for the weighted mean of the scores of several. By default
                 ``dense``.
+            max_seq_len: length that texts are truncated to, or of windows; by default the limit.
+            doc_stride: number of tokens that windows over a long text share; ``None`` to truncate.
+            window_pooling: the score of a text of several windows: the best window's (``max``),
+                their ``mean``, or the ``first`` one's; by default ``max``.
 
         Returns:
             for each text ``text``, ``corpus_id``, its index, and ``score``.
 
         Raises:
-            UsageError: the model is a classifier of several labels, or ``top_k`` is not positive.
+            UsageError: the model is a classifier of several labels, ``top_k`` is not positive, or
+                the query leaves no room for text in a window.
 
         Example:
             >>> model.rerank("a kitten", ["a dog", "a cat"], top_k=1)  # doctest: +SKIP
@@ -388,6 +420,9 @@ class Model:
             corpus_prompt_name=corpus_prompt_name,
             corpus_prompt=corpus_prompt,
             representation=representation,
+            doc_stride=doc_stride,
+            window_pooling=window_pooling,
+            **_task_options({"max_seq_len": max_seq_len}),
         )
 
     def search(
@@ -484,6 +519,8 @@ class Model:
         prompt_name: str | None = None,
         prompt: str | None = None,
         representation: str | None = None,
+        doc_stride: int | None = None,
+        window_pooling: "WindowPooling | None" = None,
     ) -> "NDArray[np.float64]":
         """Return the similarity of the embeddings of each pair of texts.
 
@@ -495,6 +532,8 @@ class Model:
             prompt_name: see ``embed``; of both texts.
             prompt: see ``embed``; of both texts.
             representation: see ``embed``.
+            doc_stride: see ``embed``.
+            window_pooling: see ``embed``.
 
         Returns:
             (pairs,).
@@ -514,6 +553,8 @@ class Model:
             prompt_name=prompt_name,
             prompt=prompt,
             representation=representation,
+            doc_stride=doc_stride,
+            window_pooling=window_pooling,
         )
         return np.array([result["similarity"] for result in results])
 
@@ -587,6 +628,7 @@ class Model:
         *,
         aggregate: "Aggregate" = "none",
         doc_stride: int | None = None,
+        window_pooling: "WindowPooling | None" = None,
         max_seq_len: int | None = None,
     ) -> list[dict[str, Any]]:
         """Return the labels that the head predicts for texts or for tokens.
@@ -596,6 +638,8 @@ class Model:
             aggregate: how token classification joins tokens to labelled spans: ``none``,
                 ``simple``, ``first``, ``average`` or ``max``.
             doc_stride: number of tokens that windows over a long text share; ``None`` to truncate.
+            window_pooling: how the logits of windows are pooled: ``mean``, ``max`` or ``first``;
+                by default ``mean``. Labels of tokens need none.
             max_seq_len: length that texts are truncated to, or of windows; by default the limit.
 
         Returns:
@@ -608,7 +652,14 @@ class Model:
             'positive'
         """
         options = _task_options({"max_seq_len": max_seq_len})
-        return self._run("classify", texts, aggregate=aggregate, doc_stride=doc_stride, **options)
+        return self._run(
+            "classify",
+            texts,
+            aggregate=aggregate,
+            doc_stride=doc_stride,
+            window_pooling=window_pooling,
+            **options,
+        )
 
     def answer(
         self,
@@ -684,6 +735,9 @@ class Model:
         *,
         hypothesis_template: str = "This example is {}.",
         multi_label: bool = False,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+        window_pooling: "WindowPooling | None" = None,
     ) -> list[dict[str, Any]]:
         """Return how well labels in words suit each text, by a model of natural language inference.
 
@@ -694,6 +748,10 @@ class Model:
             candidate_labels: the labels; in one string they are separated by commas.
             hypothesis_template: hypothesis on a text; ``{}`` stands for the label.
             multi_label: score each label on its own; several may be true of a text.
+            max_seq_len: length that texts are truncated to, or of windows; by default the limit.
+            doc_stride: number of tokens that windows over a long text share; ``None`` to truncate.
+            window_pooling: how the logits of a label are pooled over windows: ``mean``, ``max`` or
+                ``first``; by default ``mean``.
 
         Returns:
             for each text ``text``, ``labels``, the most probable first, and ``scores``, their
@@ -714,6 +772,9 @@ class Model:
             candidate_labels=candidate_labels,
             hypothesis_template=hypothesis_template,
             multi_label=multi_label,
+            doc_stride=doc_stride,
+            window_pooling=window_pooling,
+            **_task_options({"max_seq_len": max_seq_len}),
         )
 
     def prompt(

@@ -13,6 +13,7 @@ from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.evaluation.selected_metrics import add_metrics
 from zoo.families.config import Problem
 from zoo.inference.processing.records import TextExample
+from zoo.inference.processing.windows import WindowPooling
 from zoo.inference.results import EvaluatedModel
 from zoo.inference.task_checks import require_head
 from zoo.inference.text_results import TextResults
@@ -84,6 +85,7 @@ class TextEvaluation(Evaluation):
         seed: int = 0,
         max_seq_len: int | None = None,
         doc_stride: int | None = None,
+        window_pooling: WindowPooling | None = None,
         metric: Sequence[str] = (),
         **options: Any,
     ) -> None:
@@ -91,7 +93,11 @@ class TextEvaluation(Evaluation):
         self.columns = Columns(text, label, pair)
         self.seed = seed
         self.task = self.scores_type(
-            self.checkpoint, self.session, max_tokens=max_seq_len, doc_stride=doc_stride
+            self.checkpoint,
+            self.session,
+            max_tokens=max_seq_len,
+            doc_stride=doc_stride,
+            window_pooling=window_pooling,
         )
         config = self.checkpoint.config
         metrics = select_metrics(metric, self.metric_input(), self.name)

@@ -1,6 +1,8 @@
 """The task embed: sentence embeddings."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -8,13 +10,28 @@ from zoo.errors import UsageError
 from zoo.families.onnx import EMBEDDING
 from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import short_floats
-from zoo.inference.processing.records import TextExample, validate_text
+from zoo.inference.processing.passages import (
+    PASSAGE_KEYS,
+    Chunks,
+    PassageSplitter,
+    TextTokens,
+    passage_records,
+)
+from zoo.inference.processing.records import Passage, TextExample, validate_text
 from zoo.inference.processing.similarity import text_similarity
-from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, warn_user
+from zoo.inference.processing.table_records import InputColumns
+from zoo.inference.processing.windows import (
+    TextWindows,
+    Window,
+    join_token_vectors,
+    window_spans,
+)
+from zoo.inference.task import EncodedExample, texts_of, warn_user
 from zoo.inference.task_checks import token_limits
 from zoo.inference.vector_record import make_record
+from zoo.inference.windowed import WindowedTask
 from zoo.overrides import override
-from zoo.sentence_models.modules import TOKENS
+from zoo.sentence_models.modules import TOKENS, PoolingModule
 from zoo.sentence_models.numpy_modules import (
     ModuleFeatures,
     count_prompt_tokens,
@@ -23,6 +40,7 @@ from zoo.sentence_models.numpy_modules import (
     unit,
 )
 from zoo.sentence_models.pooling import DENSE, Pooling, QueryExpansion
+from zoo.sentence_models.sentence_transformers_files import STATIC
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
@@ -40,9 +58,14 @@ OTHER_OUTPUTS = {
     "SparseEncoder": "weights of words",
 }
 DTYPES = ("float32", "float16", "int8", BINARY)  # dtypes of embeddings in results
+WINDOWS = "windows"  # key of results: the characters of each window of a text
+# Texts whose passages are found together. Their results appear together as well.
+DOCUMENTS_AT_ONCE = 256
+DOCUMENT_CHARACTERS = 1 << 20  # characters of these texts, about
+TOKEN_POOLINGS = {"cls", "lasttoken"}  # poolings that read a single token
 
 
-class Embed(BatchTask):
+class Embed(WindowedTask):
     """Sentence embeddings, pooled as the sentence-transformers files of the checkpoint specify.
 
     See ``zoo.api.Model.embed`` for the arguments.
@@ -54,6 +77,19 @@ class Embed(BatchTask):
 
     An embedding of a sparse encoder has a weight for each word of the vocabulary; JSON leaves out
     zeros. A model of late interaction has an embedding for each token.
+
+    With ``doc_stride``, a text longer than the model allows is read in windows, each after the
+    prompt and embedded as a text, and ``windows`` has their characters. Their ``mean`` is weighted
+    by their numbers of tokens, so that a token of two windows counts twice; it is scaled to unit
+    length if the model does so (``len_safe_get_embedding`` in "Embedding texts that are longer than
+    the model's maximum context length" of OpenAI's cookbook, which has no overlaps).
+
+    With ``chunks``, a result is a passage of a text, and has ``document``, the number of its text
+    from 0, and ``start`` and ``end``, its characters. ``late_chunking`` runs the model on the whole
+    text, and pools the tokens of each passage (Günther et al. 2024, arXiv:2409.04701). As there,
+    the special tokens and the prompt at the beginning belong to the first passage, and the special
+    tokens at the end to the last; texts longer than the model allows are read in windows, see
+    ``join_token_vectors``.
     """
 
     name: ClassVar[str] = "embed"
@@ -70,9 +106,16 @@ class Embed(BatchTask):
         output_dtype: str | None = None,
         role: Role | None = None,
         representation: str | None = None,
+        chunks: Chunks | None = None,
+        chunk_size: int | None = None,
+        late_chunking: bool = False,
+        separate_windows: bool = False,
         **options: Any,
     ) -> None:
         self.role = role
+        check_passage_options(
+            {"chunks": chunks, "chunk_size": chunk_size, "late_chunking": late_chunking, **options}
+        )
         super().__init__(*args, **options)
         self.checkpoint = self.checkpoint.with_representation(representation)
         if representation not in (None, DENSE) and EMBEDDING in self.session.outputs:
@@ -111,11 +154,54 @@ class Embed(BatchTask):
                 "give another --output-dtype",
             )
         self.skipped = self.pooling.skipped_tokens(self.tokenizer)
+        self.late_chunking = late_chunking
+        # Whether the embedding of a text has a row for each window, for scores of windows.
+        self.separate_windows = separate_windows
+        require_passages(self.checkpoint, {"late_chunking": late_chunking, **options})
+        if late_chunking and EMBEDDING in self.session.outputs:
+            raise UsageError(
+                f"{self.checkpoint.name} pools tokens itself, and late chunking pools those of "
+                "each passage",
+                "export it without --pooled, or leave --late-chunking out",
+            )
+        if late_chunking and self.max_tokens is not None:
+            self.windows = TextWindows.of(
+                self.checkpoint.family, self.max_tokens, options.get("doc_stride")
+            )
+        if self.windows is not None:
+            self.windows = replace(self.windows, prefix=self._prompt_length)
+        self.splitter: PassageSplitter | None = None
+        if chunks is not None:
+            self.splitter = PassageSplitter(
+                chunks, chunk_size, self._passage_room(), self.checkpoint.name
+            )
+
+    @classmethod
+    @override
+    def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> InputColumns:
+        columns = super().columns(options, text, pair)
+        if options.get("chunks") is not None:
+            return replace(columns, reserved=(*columns.reserved, *PASSAGE_KEYS))
+        if options.get("doc_stride") is not None:
+            return replace(columns, reserved=(*columns.reserved, WINDOWS))
+        return columns
+
+    @classmethod
+    @override
+    def from_command(
+        cls, records: Iterator[TextExample], options: dict[str, Any]
+    ) -> tuple[Iterator[TextExample], dict[str, Any]]:
+        if options.get("chunks") is not None:
+            # Results are passages, whose number is not the number of texts.
+            records = itertools.chain(records)
+        return records, options
 
     @classmethod
     @override
     def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
         checkpoint = checkpoint.with_representation(options.get("representation"))
+        check_passage_options(options)
+        require_passages(checkpoint, options)
         require_dimension(checkpoint, options.get("dim"))
         require_prompt(checkpoint, options.get("prompt_name"), options.get("prompt"))
 
@@ -151,6 +237,8 @@ class Embed(BatchTask):
 
     @override
     def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
+        if self.windows is not None or self.late_chunking:
+            return self.tokenizer.encode(texts, max_tokens=None)  # Windows are cut later.
         expansion = self.expansion
         encoded = self.tokenizer.encode(texts, max_tokens=self.max_tokens, offsets=False)
         if self.token_type:
@@ -160,6 +248,78 @@ class Embed(BatchTask):
         number = expansion.token_id(self.tokenizer)
         return [ExpandedQuery(text, number, expansion.length) for text in encoded]
 
+    @property
+    def splits_records(self) -> bool:
+        """Whether a result is a passage of a text."""
+        return self.splitter is not None
+
+    @override
+    def split_records(self, records: Iterable[TextExample]) -> Iterator[TextExample]:
+        if self.splitter is None:
+            yield from records
+            return
+        source = iter(records)
+        number = 0
+        error = None
+        while error is None:
+            documents = []
+            characters = 0
+            try:
+                for record in itertools.islice(source, DOCUMENTS_AT_ONCE):
+                    self.validate(record)
+                    documents.append(record)
+                    characters += len(record.text)
+                    if characters > DOCUMENT_CHARACTERS:
+                        break
+            except UsageError as read_error:
+                error = read_error
+            if not documents:
+                break
+            texts = [record.text for record in documents]
+            for record, encoded in zip(
+                documents, self.tokenizer.encode(texts, max_tokens=None), strict=True
+            ):
+                spans = self.splitter.split(record.text, encoded)
+                yield from passage_records(record, self.keys, number, spans)
+                number += 1
+        if error is not None:
+            raise error
+
+    @override
+    def tokenize(self, records: list[TextExample], first_row: int) -> list[EncodedExample]:
+        if not self.late_chunking:
+            return super().tokenize(records, first_row)
+        # Passages that follow each other share the tokens of their document.
+        documents = list[str]()
+        places = list[int]()
+        previous = None
+        for record in records:
+            passage = record.passage
+            number = None if passage is None else passage.number
+            if number is None or number != previous:
+                documents.append(record.text if passage is None else passage.document)
+            places.append(len(documents) - 1)
+            previous = number
+        encoded = self.encode([self.prepare(document) for document in documents])
+        items = list[EncodedExample]()
+        for record, place in zip(records, places, strict=True):
+            items.append(EncodedExample(record, encoded[place], first_row + len(items)))
+        return items
+
+    @override
+    def _next(self, source: Iterator[TextExample]) -> Iterator[TextExample]:
+        passage = None
+        for record in super()._next(source):
+            passage = record.passage
+            yield record
+        if not self.late_chunking:
+            return
+        # A chunk has all passages of its last document, which the model reads once.
+        while passage is not None and not passage.is_last:
+            record = next(source)
+            passage = record.passage
+            yield record
+
     @override
     def prepare(self, text: str) -> str:
         return self.prompt + text
@@ -167,18 +327,125 @@ class Embed(BatchTask):
     @cached_property
     def prompt_tokens(self) -> int:
         """Number of tokens at the beginning of each text that are not pooled."""
-        if self.pooling.pools_prompt or not self.prompt:
+        if self.pooling.pools_prompt:
+            return 0
+        return self._prompt_length
+
+    @cached_property
+    def _prompt_length(self) -> int:
+        """Number of tokens of the prompt, with the special tokens before it; 0 without one."""
+        if not self.prompt:
             return 0
         return count_prompt_tokens(self.tokenizer, self.prepare(""), self.max_tokens)
 
+    def _passage_room(self) -> int | None:
+        """Return how many tokens of a passage the model reads; ``None`` for any number."""
+        if self.max_tokens is None:
+            return None
+        (empty,) = self.tokenizer.encode([self.prompt], max_tokens=None, offsets=False)
+        return self.max_tokens - len(empty.ids)
+
+    @override
+    def validate(self, record: TextExample) -> None:
+        super().validate(record)
+        if self.windows is not None and not self.late_chunking and WINDOWS in record.extra:
+            raise UsageError(
+                f"{record.location} has the key {WINDOWS!r}, which {self.name} writes itself",
+                "rename or remove it",
+            )
+
     @override
     def check(self, item: EncodedExample) -> None:
-        """Raise an error for a text without tokens to pool."""
+        """Raise an error for a text without tokens to pool, or without room in its windows."""
+        super().check(item)
         self.require_tokens(item)
-        encoded = item.encoded
-        texts = encoded.texts if isinstance(encoded, EncodedTexts) else [encoded]
-        if any(len(text.ids) <= self.prompt_tokens for text in texts):
+        if any(len(text.ids) <= self.prompt_tokens for text in texts_of(item.encoded)):
             raise UsageError(f"{item.record.location} has no tokens after the prompt")
+
+    @override
+    def split(self, item: EncodedExample) -> list[EncodedExample]:
+        rows = super().split(item)
+        if self.windows is None or not self.token_type:
+            return rows
+        return [row._replace(encoded=TypedText(row.encoded, self.token_type)) for row in rows]
+
+    @override
+    def run_chunk(
+        self, items: list[EncodedExample]
+    ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+        if not self.late_chunking:
+            yield from super().run_chunk(items)
+            return
+        documents = list[list[EncodedExample]]()
+        for item in items:
+            if documents and documents[-1][0].encoded is item.encoded:
+                documents[-1].append(item)
+            else:
+                documents.append([item])
+        outputs = super().run_chunk([passages[0] for passages in documents])
+        for passages, (_, added) in zip(documents, outputs, strict=True):
+            tokens = TextTokens(passages[0].encoded, len(self.prompt))
+            for item in passages:
+                yield item, self._pool_passage(item, added[TOKENS], tokens)
+
+    def _pool_passage(
+        self, item: EncodedExample, hidden: "NDArray[np.floating[Any]]", tokens: TextTokens
+    ) -> dict[str, Any]:
+        """Return the embedding of a passage from the vectors of its document, (tokens, width)."""
+        import numpy as np
+
+        record = item.record
+        passage = record.passage or Passage(record.text, 0, 0, len(record.text))
+        first, stop = tokens.positions_of(passage)
+        vectors = pool(
+            hidden[None, first:stop],
+            np.ones((1, stop - first), bool),
+            self.pooling,
+            self.weights,
+            prompt_tokens=max(self.prompt_tokens - first, 0),
+        )
+        return self._convert(vectors, [item])[0]
+
+    @override
+    def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the embedding of a text from those of its windows."""
+        import numpy as np
+
+        windows = [window for window in self.split_text(item.encoded) if isinstance(window, Window)]
+        if self.late_chunking:
+            if not windows:
+                return rows[0]
+            vectors = [row[TOKENS] for row in rows]
+            return {TOKENS: join_token_vectors(item.encoded, windows, vectors)}
+        if not windows:
+            if self.separate_windows:
+                return {"embedding": rows[0]["embedding"][None]}
+            return rows[0]
+        vectors = [row["embedding"] for row in rows]
+        if self.separate_windows:
+            results = self._convert(np.stack(vectors), [item] * len(vectors))
+            return {"embedding": np.stack([result["embedding"] for result in results])}
+        embedding = self.pool_windows(windows, vectors)
+        result = self._convert(embedding[None], [item])[0]
+        return {**result, WINDOWS: window_spans(windows, len(self.prompt))}
+
+    def pool_windows(
+        self, windows: Sequence[Window], vectors: "Sequence[NDArray[np.floating[Any]]]"
+    ) -> "NDArray[np.floating[Any]]":
+        """Return the vector of a text, (dimensions,), from those of its windows; see ``Embed``."""
+        import numpy as np
+
+        if len(vectors) == 1:
+            return vectors[0]
+        pooled: NDArray[np.floating[Any]]
+        if self.window_pooling == "max":
+            pooled = np.max(vectors, axis=0)
+        else:
+            counts = [len(window.part) for window in windows]
+            pooled = np.average(vectors, axis=0, weights=counts).astype(vectors[0].dtype)
+        if self.normalizes:
+            pooled = unit(pooled[None])[0]
+        return pooled
 
     @override
     def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
@@ -188,7 +455,12 @@ class Embed(BatchTask):
             if (expansion := self.expansion) is not None and not expansion.attend:
                 batch = without_expansion(items, batch, self.session.inputs)
             hidden = self.output(self.pooling.output, items, batch)  # (texts, tokens, width)
+            if self.late_chunking:
+                rows = zip(hidden, items, strict=True)
+                return [{TOKENS: row[: len(item.encoded.ids)].copy()} for row, item in rows]
             return self.embed_hidden(hidden, items, batch)
+        if self.windows is not None:
+            return [{"embedding": vector} for vector in vectors]
         return self._convert(vectors, items)
 
     def embed_hidden(
@@ -206,6 +478,8 @@ class Embed(BatchTask):
             ids=batch.inputs.get(self.session.inputs[0]),
             skipped=self.skipped,
         )
+        if self.windows is not None:
+            return [{"embedding": vector} for vector in vectors]  # ``merge`` converts them.
         return self._convert(vectors, items)
 
     def _convert(
@@ -252,9 +526,14 @@ class Embed(BatchTask):
 
     @override
     def to_json(self, added: dict[str, Any]) -> dict[str, Any]:
-        if self.is_sparse:
-            return {"embedding": self.named_weights(added["embedding"])}
-        return {name: short_floats(value) for name, value in added.items()}
+        values = dict(added)
+        if self.is_sparse and "embedding" in values:
+            values["embedding"] = self.named_weights(values["embedding"])
+            return values
+        for name in self.output_keys:
+            if name in values:
+                values[name] = short_floats(values[name])
+        return values
 
     def named_weights(self, vector: "NDArray[np.floating[Any]]") -> dict[str, float]:
         """Return token -> weight of a sparse embedding, the largest first, without zeros."""
@@ -373,6 +652,69 @@ def require_prompt(checkpoint: "Checkpoint", name: str | None, text: str | None)
     if name is not None:
         pooling = checkpoint.model.pooling or Pooling()
         pooling.prompt(name)
+
+
+def check_passage_options(options: Mapping[str, Any]) -> None:
+    """Check that options of passages and windows belong together; raises ``UsageError``."""
+    chunks = options.get("chunks")
+    late_chunking = options.get("late_chunking")
+    if chunks is None:
+        for name in ("chunk_size", "late_chunking"):
+            if options.get(name):
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(
+                    f"{flag} is for passages", "add --chunks sentences, tokens or paragraphs"
+                )
+        return
+    if options.get("window_pooling") is not None:
+        raise UsageError(
+            "--chunks gives a vector for each passage, and --window-pooling one for a text",
+            "leave one out",
+        )
+    if options.get("doc_stride") is not None and not late_chunking:
+        raise UsageError(
+            "passages of --chunks fit into the model, and --doc-stride is for texts that do not",
+            "leave it out, or add --late-chunking, which reads whole texts",
+        )
+
+
+def require_passages(checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+    """Check that the model's vectors can be those of windows and passages, if options say so."""
+    if options.get("late_chunking"):
+        flag = "--late-chunking"
+    elif options.get("doc_stride") is not None:
+        flag = "--doc-stride"
+    else:
+        return
+    pooling = checkpoint.model.pooling or Pooling()
+    if pooling.model_type == "MultiVectorEncoder":
+        raise UsageError(
+            f"{checkpoint.name} has an embedding for each token, which are not pooled",
+            f"leave {flag} out, or split the texts with --chunks",
+        )
+    if not options.get("late_chunking"):
+        return
+    if checkpoint.family.sentence_module == STATIC:
+        raise UsageError(
+            f"{checkpoint.name} has vectors of tokens that do not depend on the text around them",
+            "leave --late-chunking out",
+        )
+    modes = list[str]()
+    for step in pooling.steps:
+        if isinstance(step, PoolingModule):
+            modes += step.modes
+    if not modes:
+        raise UsageError(
+            f"{checkpoint.name} does not pool the vectors of tokens",
+            "leave --late-chunking out",
+        )
+    for mode in modes:
+        if mode in TOKEN_POOLINGS:
+            raise UsageError(
+                f"{checkpoint.name} reads the vector of one token of a text ({mode}), and late "
+                "chunking pools the tokens of each passage",
+                "leave --late-chunking out",
+            )
 
 
 class TypedText(Encoded):

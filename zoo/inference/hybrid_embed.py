@@ -24,6 +24,12 @@ class HybridEmbed(Embed):
     """
 
     def __init__(self, *args: Any, representation: Mapping[str, float], **options: Any) -> None:
+        for name in ("doc_stride", "chunks"):
+            if options.get(name) is not None:
+                raise UsageError(
+                    "windows and passages have one representation each",
+                    f"name one representation, or leave --{name.replace('_', '-')} out",
+                )
         super().__init__(*args, **options)
         self.weights_of_scores = dict(representation)
         if EMBEDDING in self.session.outputs:

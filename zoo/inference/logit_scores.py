@@ -54,6 +54,11 @@ class LogitScores(TextScores):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        if self.windows is not None:
+            raise UsageError(
+                f"{self.checkpoint.name} generates text, and does not score texts in windows",
+                "leave --doc-stride out",
+            )
         score = logit_score(self.checkpoint)
         if score is None:
             raise UsageError(f"{self.checkpoint.name} does not score pairs by logits")

@@ -72,6 +72,13 @@ class EncodedTexts(Encoded):
         self.truncated = sum(text.truncated for text in texts)
 
 
+def texts_of(encoded: Encoded) -> Sequence[Encoded]:
+    """Return the texts of an input: several that are encoded one by one, or itself."""
+    if isinstance(encoded, EncodedTexts):
+        return encoded.texts
+    return [encoded]
+
+
 class EncodedExample(NamedTuple):
     """An input record with its tokens.
 
@@ -201,9 +208,7 @@ class Task(ABC):
 
     def require_tokens(self, item: EncodedExample) -> None:
         """Check that each text of an input has tokens; raises ``UsageError``."""
-        encoded = item.encoded
-        texts = encoded.texts if isinstance(encoded, EncodedTexts) else [encoded]
-        if not all(text.ids for text in texts):
+        if not all(text.ids for text in texts_of(item.encoded)):
             raise UsageError(f"{item.record.location} has no tokens", "leave it out")
 
     def truncated(self, item: EncodedExample) -> int:
@@ -232,8 +237,16 @@ class Task(ABC):
             UsageError: a record is not valid for the task; the message names it.
             NonFiniteError: an output is NaN or infinite; the message names the text.
         """
-        for chunk in self.run_chunks(records, arrays=arrays):
+        for chunk in self.run_chunks(self.split_records(records), arrays=arrays):
             yield from chunk
+
+    def split_records(self, records: Iterable[TextExample]) -> Iterator[TextExample]:
+        """Yield the records that have a result each: these, or parts of their texts.
+
+        The parts of a text only depend on the task and on the records before it, so that results
+        can be continued. ``run`` and ``stream`` call it; callers of ``run_chunks`` do before.
+        """
+        return iter(records)
 
     def run_chunks(
         self, records: Iterable[TextExample], *, arrays: bool = False, start: int = 0
@@ -272,7 +285,7 @@ class Task(ABC):
         self, records: Iterable[TextExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         """Yield each input with the values that the task adds, in order; see ``run``."""
-        for chunk in self.stream_chunks(records):
+        for chunk in self.stream_chunks(self.split_records(records)):
             yield from chunk
 
     def stream_chunks(
@@ -337,6 +350,11 @@ class Task(ABC):
         if count > self._reported and self.on_progress is not None:
             self.on_progress(count - self._reported)
             self._reported = count
+
+    @property
+    def splits_records(self) -> bool:
+        """Whether a text may have several results; see ``split_records``."""
+        return False
 
     @property
     def has_vector_columns(self) -> bool:
@@ -471,9 +489,7 @@ class BatchTask(Task):
 
     def split(self, item: EncodedExample) -> list[EncodedExample]:
         """Return the rows of an input; by default its several texts, or itself."""
-        if isinstance(item.encoded, EncodedTexts):
-            return [item._replace(encoded=text) for text in item.encoded.texts]
-        return [item]
+        return [item._replace(encoded=text) for text in texts_of(item.encoded)]
 
     @abstractmethod
     def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:

@@ -45,7 +45,8 @@ class TextScores(WindowedTask):
 
     Without a problem type, one output means regression and several mean single-label
     classification, as in transformers. A text that is read in windows gets the mean logits of its
-    windows; a pair that the model reads in both orders gets their sum.
+    windows, or the largest of each label; a pair that the model reads in both orders gets their
+    sum.
     """
 
     name: ClassVar[str] = "classify"
@@ -113,8 +114,10 @@ class TextScores(WindowedTask):
 
     @override
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        logits = sum((row["logits"] for row in rows[1:]), rows[0]["logits"])
-        return self.result(logits if self.windows is None else logits / len(rows))
+        row_logits = [row["logits"] for row in rows]
+        if self.windows is not None:
+            return self.result(self.pool_logits(row_logits))
+        return self.result(sum(row_logits[1:], row_logits[0]))
 
     def scores(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Yield the score of each pair of a query and a text."""

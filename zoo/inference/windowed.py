@@ -1,27 +1,46 @@
-"""Base class of classifiers that read long texts in windows."""
+"""Base class of tasks that read long texts in windows."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.inference.processing.windows import TextWindows
-from zoo.inference.task import BatchTask, EncodedExample
+from zoo.inference.processing.windows import (
+    TextWindows,
+    WindowPooling,
+    require_window_options,
+)
+from zoo.inference.task import BatchTask, EncodedExample, texts_of
 from zoo.overrides import override
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import numpy as np
+    from numpy.typing import NDArray
 
     from zoo.tokenizers import Encoded
     from zoo.tokenizers.tokenizer import Text
 
 
 class WindowedTask(BatchTask):
-    """A classifier of texts or tokens, which may read a long text in windows.
+    """A task that may read a long text in windows.
 
     With ``doc_stride``, texts longer than ``max_tokens`` are split into windows that share this
-    number of tokens, in place of being truncated; see ``TextWindows``.
+    number of tokens, in place of being truncated; see ``TextWindows``. ``window_pooling`` is what
+    becomes of several windows: their ``mean``, their ``max`` of each number, or the ``first``
+    window only, which leaves the rest of the text out.
     """
 
-    def __init__(self, *args: Any, doc_stride: int | None = None, **options: Any) -> None:
+    # How windows are pooled by default.
+    default_pooling: ClassVar[WindowPooling] = "mean"
+
+    def __init__(
+        self,
+        *args: Any,
+        doc_stride: int | None = None,
+        window_pooling: WindowPooling | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
+        require_window_options(doc_stride, window_pooling)
+        self.window_pooling = window_pooling or self.default_pooling
         self.windows: TextWindows | None = None
         if doc_stride is not None and self.max_tokens is not None:  # else any text is one window
             self.windows = TextWindows.of(self.checkpoint.family, self.max_tokens, doc_stride)
@@ -29,13 +48,35 @@ class WindowedTask(BatchTask):
     @override
     def check(self, item: EncodedExample) -> None:
         if self.windows is not None:
-            self.windows.require_room(item.encoded, item.record.location)
+            for text in texts_of(item.encoded):
+                self.windows.require_room(text, item.record.location)
 
     @override
     def split(self, item: EncodedExample) -> list[EncodedExample]:
+        rows = []
+        for text in texts_of(item.encoded):
+            for window in self.split_text(text):
+                rows.append(item._replace(encoded=window))
+        return rows
+
+    def split_text(self, encoded: "Encoded") -> "Sequence[Encoded]":
+        """Return the windows of a text or a pair that the model reads."""
         if self.windows is None:
-            return [item]
-        return [item._replace(encoded=window) for window in self.windows.split(item.encoded)]
+            return [encoded]
+        windows = self.windows.split(encoded)
+        if self.window_pooling == "first":
+            return [next(windows)]
+        return list(windows)
+
+    @override
+    def truncated(self, item: EncodedExample) -> int:
+        return sum(self.truncated_tokens(text) for text in texts_of(item.encoded))
+
+    def truncated_tokens(self, encoded: "Encoded") -> int:
+        """Return the number of tokens of a text that the model does not read."""
+        if self.windows is None or self.window_pooling != "first":
+            return encoded.truncated
+        return len(encoded.ids) - len(next(self.windows.split(encoded)).ids)
 
     @override
     def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
@@ -43,3 +84,14 @@ class WindowedTask(BatchTask):
         if self.windows is None:
             return super().encode(texts)
         return self.tokenizer.encode(texts, max_tokens=None)
+
+    def pool_logits(
+        self, rows: "Sequence[NDArray[np.floating[Any]]]"
+    ) -> "NDArray[np.floating[Any]]":
+        """Return the logits of a text, (labels,), from those of its windows."""
+        import numpy as np
+
+        if self.window_pooling == "max":
+            largest: NDArray[np.floating[Any]] = np.max(rows, axis=0)
+            return largest
+        return sum(rows[1:], rows[0]) / len(rows)

@@ -52,6 +52,39 @@ WINDOWS = TaskOption(
     minimum=0,
     metavar="N",
 )
+WINDOW_POOLING = TaskOption(
+    "window_pooling",
+    "Pool windows: their mean, their max, or the first one only.  [default: mean]",
+    choices=("mean", "max", "first"),
+)
+SCORE_POOLING = replace(
+    WINDOW_POOLING,
+    help="Score a text by its best window (max), their mean, or the first one only.  "
+    "[default: max]",
+)
+PASSAGES = (
+    TaskOption(
+        "chunks",
+        "Embed passages, each as a row with document, start and end: sentences, paragraphs, or "
+        "runs of tokens.  [default: texts]",
+        choices=("sentences", "tokens", "paragraphs"),
+    ),
+    TaskOption(
+        "chunk_size",
+        "Largest number of tokens of a passage.  [default: one sentence or paragraph, or 256 "
+        "tokens]",
+        int,
+        minimum=1,
+        metavar="N",
+    ),
+    TaskOption(
+        "late_chunking",
+        "Read each text as a whole, and pool the tokens of its passages, which have the context "
+        "of the text.",
+        bool,
+        default=False,
+    ),
+)
 NEGATIVES = TaskOption(  # of training
     "negative",
     "Column of texts unlike the first, for embeddings.",

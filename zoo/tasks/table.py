@@ -236,7 +236,7 @@ def write_results(
             )
         )
         stack.enter_context(task_progress(task, given, done=output.rows))
-        records = itertools.islice(given.records, output.rows, None)
+        records = itertools.islice(task.split_records(given.records), output.rows, None)
         chunks = task.run_chunks(records, arrays=has_arrays, start=output.rows)
         for chunk in chunks:
             for result in chunk:

@@ -99,6 +99,53 @@ def test_a_long_text_is_truncated_and_its_hypothesis_is_not(exact: Small) -> Non
         model.zero_shot(["a"], ["e " * 60])
 
 
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_logits_are_pooled_over_windows(exact: Small, multi_label: bool) -> None:
+    """Windows and logits are transformers'; each window has the whole hypothesis."""
+    model, source = exact("BertForSequenceClassification", **labelled(NLI))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(source)
+    network = network.double().eval()
+    text, labels = "a b c d e f g h i j " * 2, ["a b", "c", "j i h"]
+    logits = []
+    for label in labels:
+        windows = tokenizer(
+            text,
+            f"a {label} b",
+            truncation="only_first",
+            max_length=14,
+            stride=2,
+            return_overflowing_tokens=True,
+            padding=True,
+            return_tensors="pt",
+        )
+        windows.pop("overflow_to_sample_mapping")
+        with torch.inference_mode():
+            logits.append(network(**windows).logits)
+    assert min(map(len, logits)) > 2
+    expected = {"mean": torch.stack([rows.mean(0) for rows in logits])}
+    best = []
+    for rows in logits:
+        margins = rows[:, 2] - rows[:, 0] if multi_label else rows[:, 2]
+        best.append(rows[margins.argmax()])
+    expected["max"] = torch.stack(best)
+    expected["first"] = torch.stack([rows[0] for rows in logits])
+    options: dict[str, Any] = {"hypothesis_template": "a {} b", "multi_label": multi_label}
+    options |= {"max_seq_len": 14, "doc_stride": 2}
+    for pooling, values in expected.items():
+        if multi_label:
+            scores = values[:, [0, 2]].softmax(-1)[:, 1]
+        else:
+            scores = values[:, 2].softmax(0)
+        pooled: dict[str, Any] = {**options, "window_pooling": pooling}
+        (result,) = model.zero_shot([text], labels, **pooled)
+        found = dict(zip(result["labels"], result["scores"], strict=True))
+        assert found == pytest.approx(dict(zip(labels, scores.tolist(), strict=True)), abs=1e-6)
+        assert ("truncated" in result) == (pooling == "first")
+    with pytest.raises(UsageError, match="the text in each window has 15 tokens"):
+        model.zero_shot([text], ["e " * 10], **options)
+
+
 def test_contradiction_is_found_by_its_name(exact: Small) -> None:
     """The pipeline takes the first label for contradiction, here the neutral one."""
     names = ("neutral", "contradiction", "entailment")

@@ -196,6 +196,16 @@ EVALUATED: Mapping[str, tuple[str, str, str, Sequence[Any]]] = {
 # name -> command of ``zoo run``, model and options; there is one of the name of each task
 RUN: Mapping[str, tuple[str, str, Sequence[Any]]] = {
     "sentence-embedding": ("embed", "backbone/bert", TEXTS),
+    "windows of embeddings": (
+        "embed",
+        "backbone/bert",
+        (*TEXTS, "--max-seq-len", 4, "--doc-stride", 1),
+    ),
+    "passages": (
+        "embed",
+        "backbone/bert",
+        (*TEXTS, "--chunks", "tokens", "--chunk-size", 2, "--late-chunking"),
+    ),
     "similarity": ("similarity", "backbone/bert", TEXTS),
     "retrieval": ("search", "backbone/bert", (*TEXTS, "--corpus", "sentences")),
     "fill-mask": ("fill-mask", "model/bert", ("the [MASK] day",)),
@@ -225,6 +235,11 @@ RUN: Mapping[str, tuple[str, str, Sequence[Any]]] = {
         "zero-shot",
         "text-classification-relation",
         (*TEXTS, "--label", "good", "--label", "bad"),
+    ),
+    "zero-shot in windows": (
+        "zero-shot",
+        "text-classification-relation",
+        (*TEXTS, "--label", "good", "--label", "bad", "--max-seq-len", 9, "--doc-stride", 0),
     ),
     "prompt": ("prompt", "model/bert", (*TEXTS, *PROMPT)),
     "question-answering": ("answer", "question-answering", ("which?", "the good day")),

@@ -60,6 +60,18 @@ class RecordKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class Passage:
+    """The part of a document that a record is."""
+
+    document: str  # the whole text
+    number: int  # number of the document in the input, from 0
+    start: int  # first character of the passage in the document
+    end: int  # the character after its last one
+    is_first: bool = True  # whether no passage of the document precedes it
+    is_last: bool = True  # whether none follows
+
+
+@dataclass(frozen=True, slots=True)
 class TextExample:
     """One input record."""
 
@@ -70,6 +82,7 @@ class TextExample:
     location: str = "a text"  # name for messages, such as ``notes.jsonl:12``
     # texts and other keys as the input has them, in its order; ``None`` for texts without names
     columns: Mapping[str, Any] | None = None
+    passage: Passage | None = None  # the place of the text in a document, if it is a part of one
 
 
 def as_records(texts: Iterable[str | tuple[str, str]]) -> Iterator[TextExample]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from zoo.errors import UsageError
 from zoo.families.base import Family
@@ -16,6 +16,37 @@ if TYPE_CHECKING:
 
 WINDOW_TOKENS = 384  # default length of windows, as in Devlin et al. 2018 (arXiv:1810.04805)
 DOC_STRIDE = 128  # default overlap of windows
+WindowPooling = Literal["mean", "max", "first"]
+WINDOW_POOLINGS: tuple[WindowPooling, ...] = ("mean", "max", "first")
+
+
+@dataclass(frozen=True)
+class WindowSettings:
+    """How evaluations read long texts.
+
+    Attributes:
+        max_tokens: length that texts are truncated to, or of windows; by default the model's limit.
+        doc_stride: number of tokens that windows share; ``None`` to truncate texts.
+        window_pooling: how windows are pooled; the default is the task's.
+    """
+
+    max_tokens: int | None = None
+    doc_stride: int | None = None
+    window_pooling: WindowPooling | None = None
+
+    def options(self, default_pooling: WindowPooling | None = None) -> dict[str, Any]:
+        """Return the arguments of a task; ``default_pooling`` is for texts in windows."""
+        window_pooling = self.window_pooling
+        if window_pooling is None and self.doc_stride is not None:
+            window_pooling = default_pooling
+        return {
+            "max_tokens": self.max_tokens,
+            "doc_stride": self.doc_stride,
+            "window_pooling": window_pooling,
+        }
+
+
+NO_WINDOWS = WindowSettings()
 
 
 class Window(Encoded):
@@ -83,7 +114,9 @@ class ContextWindows:
         stride = doc_stride
         if stride is None:
             stride = min(max_tokens // 2, DOC_STRIDE)
-        if not 0 <= stride < max_tokens:
+        if stride < 0:
+            raise UsageError(f"windows cannot share {stride} tokens", "give --doc-stride 0 or more")
+        if stride >= max_tokens:
             raise UsageError(
                 f"windows of {max_tokens} tokens cannot share {stride}", "lower --doc-stride"
             )
@@ -127,8 +160,12 @@ class ContextWindows:
 
 @dataclass(frozen=True)
 class TextWindows(ContextWindows):
-    """Windows over long texts, with the special tokens and, for pairs, the whole first text."""
+    """Windows over long texts, with the special tokens and, for pairs, the whole first text.
 
+    Each window also has the first ``prefix`` tokens, which are those of a prompt.
+    """
+
+    prefix: int = 0  # Number of tokens of a prompt, with the special tokens before it.
     fixed_part: ClassVar[str] = "the text in each window"
     split_part: ClassVar[str] = "the long text"
 
@@ -141,7 +178,8 @@ class TextWindows(ContextWindows):
             return range(len(numbers), len(numbers))
         number = min(present) if self.context_first else max(present)
         start = numbers.index(number)
-        return range(start, start + numbers.count(number))
+        stop = start + numbers.count(number)
+        return range(min(max(start, self.prefix), stop), stop)
 
 
 def select_windows(encoded: Encoded, windows: Sequence[Window]) -> "NDArray[np.int64]":
@@ -183,3 +221,86 @@ def join_windows(
         belongs = selected[part] == number
         joined[part][belongs] = rows[window.first : window.first + len(window.part)][belongs]
     return joined
+
+
+def join_token_vectors(
+    encoded: Encoded, windows: Sequence[Window], values: "Sequence[NDArray[np.floating[Any]]]"
+) -> "NDArray[np.floating[Any]]":
+    """Return the vectors of all tokens, (tokens, width), each from the first window that has it.
+
+    Later windows read tokens that they share with the previous one as context only: "long late
+    chunking" in section 4.2 of Günther et al. 2024 (arXiv:2409.04701), and the code released with
+    it. The special tokens and the prompt at the beginning are the first window's, and those at
+    the end the last one's. ``values`` are (tokens, width) of each window, without padding.
+    """
+    import numpy as np
+
+    first_window = windows[0]
+    last_window = windows[-1]
+    joined: NDArray[np.floating[Any]] = np.empty(
+        (len(encoded.ids), values[0].shape[1]), values[0].dtype
+    )
+    for window, rows in zip(reversed(windows), reversed(values), strict=True):
+        part = slice(window.part.start, window.part.stop)
+        joined[part] = rows[window.first : window.first + len(window.part)]
+    joined[: first_window.first] = values[0][: first_window.first]
+    end = last_window.part.stop
+    joined[end:] = values[-1][last_window.first + len(last_window.part) :]
+    return joined
+
+
+def window_spans(windows: Sequence[Window], prompt_length: int = 0) -> list[list[int]]:
+    """Return the first character of the text in each window, and the one after its last.
+
+    Args:
+        windows: windows of a text that was encoded with offsets.
+        prompt_length: number of characters before the text, which do not count.
+    """
+    spans = []
+    for window in windows:
+        offsets = window.pair.offsets[window.part.start : window.part.stop]
+        start = min((start for start, _ in offsets), default=prompt_length)
+        end = max((end for _, end in offsets), default=prompt_length)
+        spans.append([max(start - prompt_length, 0), max(end - prompt_length, 0)])
+    return spans
+
+
+def pool_scores(
+    scores: "NDArray[np.floating[Any]]", starts: "NDArray[np.integer[Any]]", pooling: WindowPooling
+) -> "NDArray[np.floating[Any]]":
+    """Return the scores of texts, (texts,), from the scores of their windows.
+
+    The best window's is MaxP, and the first one's FirstP (Dai and Callan 2019, arXiv:1905.09217,
+    section 3).
+
+    Args:
+        scores: scores of all windows, those of a text one after another, (windows,).
+        starts: number of the first window of each text, (texts,).
+        pooling: what the score of a text is.
+    """
+    import numpy as np
+
+    if pooling == "first":
+        first_scores: NDArray[np.floating[Any]] = scores[starts]
+        return first_scores
+    if pooling == "max":
+        best: NDArray[np.floating[Any]] = np.maximum.reduceat(scores, starts)
+        return best
+    counts = np.diff(starts, append=len(scores))
+    means: NDArray[np.floating[Any]] = np.add.reduceat(scores, starts) / counts
+    return means
+
+
+def require_window_options(doc_stride: int | None, window_pooling: str | None) -> None:
+    """Check how windows are pooled, and that there are any; raises ``UsageError``."""
+    if window_pooling is None:
+        return
+    if window_pooling not in WINDOW_POOLINGS:
+        raise UsageError(
+            f"windows are not pooled by {window_pooling!r:.100}",
+            f"give {', '.join(WINDOW_POOLINGS)}",
+        )
+    if doc_stride is None:
+        raise UsageError(
+            "--window-pooling is for texts that are read in windows", "add --doc-stride N"
+        )

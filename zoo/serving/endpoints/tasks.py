@@ -83,8 +83,8 @@ async def run_task(exchange: Exchange, request: RunRequest) -> bytes:
     iterator, arguments = task_class.from_command(iter(records), options)
     records = list(iterator)
     task = model.task(name, **arguments)
-    if type(task).run_chunks is not Task.run_chunks:
-        # Its results depend on all inputs together.
+    if type(task).run_chunks is not Task.run_chunks or task.splits_records:
+        # Its results depend on all inputs together, or an input has several.
         results = await exchange.call(model, task, lambda: list(task.run(records)))
         exchange.texts += len(records)
     else:

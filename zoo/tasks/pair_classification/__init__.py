@@ -1,14 +1,22 @@
 """Pairs of texts that belong together or not, by a threshold of their score."""
 
 from zoo.families.tasks import TaskColumn, TaskSpec
-from zoo.tasks.options import DIM, LABEL_COLUMNS, LABELLED, PAIR
+from zoo.tasks.options import (
+    DIM,
+    LABEL_COLUMNS,
+    LABELLED,
+    MAX_SEQ_LEN,
+    PAIR,
+    WINDOW_POOLING,
+    WINDOWS,
+)
 
 TASKS = (
     TaskSpec(
         "pair-classification",
         "Tell whether two texts belong together, by a threshold of their score.",
         evaluate="zoo.tasks.pair_classification.evaluate:PairClassificationEvaluation",
-        eval_options=(*LABELLED, PAIR, DIM),
+        eval_options=(*LABELLED, PAIR, DIM, MAX_SEQ_LEN, WINDOWS, WINDOW_POOLING),
         columns={**LABEL_COLUMNS, "pair": TaskColumn()},
         metrics=("average_precision",),
     ),

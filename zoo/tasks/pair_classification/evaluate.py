@@ -11,6 +11,7 @@ from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.inference.embed import require_dimension
 from zoo.inference.processing.records import TextExample
+from zoo.inference.processing.windows import WindowPooling, WindowSettings
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.pairs import pair_classification_metrics
 from zoo.overrides import override
@@ -46,6 +47,9 @@ class PairClassificationEvaluation(Evaluation):
         label: str = "label",
         dim: int | None = None,
         seed: int = 0,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+        window_pooling: WindowPooling | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -56,6 +60,7 @@ class PairClassificationEvaluation(Evaluation):
         self.columns = Columns(text, label, pair)
         self.seed = seed
         self.dim = dim
+        self.windows = WindowSettings(max_seq_len, doc_stride, window_pooling)
         if dim is not None and self.checkpoint.head_name == CLASSIFIER:
             raise UsageError(f"{self.checkpoint.name} has no embeddings to cut", "leave --dim out")
 
@@ -87,11 +92,12 @@ class PairClassificationEvaluation(Evaluation):
         labels = np.fromiter((is_positive(sample) for sample in samples), bool)
         records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
         key = "score" if self.checkpoint.head_name == CLASSIFIER else "similarity"
-        task = (
-            PairScores(self.checkpoint, self.session)
-            if key == "score"
-            else Similarity(self.checkpoint, self.session, dim=self.dim)
-        )
+        task: PairScores | Similarity
+        window_options = self.windows.options()
+        if key == "score":
+            task = PairScores(self.checkpoint, self.session, **window_options)
+        else:
+            task = Similarity(self.checkpoint, self.session, dim=self.dim, **window_options)
         added = (float(values[key]) for values in self.stream(task, records, len(labels)))
         scores = np.fromiter(added, np.float64)
 

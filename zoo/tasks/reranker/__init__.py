@@ -9,10 +9,13 @@ from zoo.tasks.options import (
     DIM,
     EVAL_NEGATIVES,
     LABELLED,
+    MAX_SEQ_LEN,
     PAIR,
     PAIR_COLUMNS,
     QUERY_PROMPTS,
     REPRESENTATIONS,
+    SCORE_POOLING,
+    WINDOWS,
 )
 
 EXAMPLES = """\b
@@ -21,7 +24,8 @@ Examples:
   zoo run rerank REF --query "a question" "a text" "another text"
 
 A cross-encoder reads the query with each text; other models compare embeddings, by their own
-similarity. Results are sorted, best first: "corpus_id" is the number of the text in the input."""
+similarity. Results are sorted, best first: "corpus_id" is the number of the text in the input.
+With --doc-stride, a long text is read in windows, and scored by the best one."""
 
 TASKS = (
     TaskSpec(
@@ -36,6 +40,8 @@ TASKS = (
             *QUERY_PROMPTS,
             *CORPUS_PROMPTS,
             REPRESENTATIONS,
+            WINDOWS,
+            SCORE_POOLING,
             TaskOption("top_k", "Number of texts to return.  [default: all]", int, minimum=1),
         ),
         text_flag=CORPUS_TEXT.flags,
@@ -43,7 +49,17 @@ TASKS = (
         train="zoo.tasks.reranker.train:RERANKER",
         evaluate="zoo.tasks.reranker.evaluate:RerankerEvaluation",
         train_options=(replace(EVAL_NEGATIVES, setting="data.negatives"),),
-        eval_options=(*LABELLED, PAIR, EVAL_NEGATIVES, *QUERY_PROMPTS, *CORPUS_PROMPTS, DIM),
+        eval_options=(
+            *LABELLED,
+            PAIR,
+            EVAL_NEGATIVES,
+            *QUERY_PROMPTS,
+            *CORPUS_PROMPTS,
+            DIM,
+            MAX_SEQ_LEN,
+            WINDOWS,
+            SCORE_POOLING,
+        ),
         columns=PAIR_COLUMNS,
         metrics=("ndcg_at_10",),
     ),

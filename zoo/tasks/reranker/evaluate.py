@@ -9,6 +9,7 @@ from zoo.data.readers.tables import column_names
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.inference.embed import require_dimension
+from zoo.inference.processing.windows import WindowPooling, WindowSettings
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.retrieval import RANKED, RANKING_NAMES, ranking_scores
 from zoo.overrides import override
@@ -56,6 +57,9 @@ class RerankerEvaluation(Evaluation):
         prompt: str | None = None,
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+        window_pooling: WindowPooling | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -74,7 +78,8 @@ class RerankerEvaluation(Evaluation):
             corpus_prompt=corpus_prompt,
         )
         self.seed = seed
-        self.ranker = make_ranker(self.checkpoint, self.session, dim, prompts)
+        windows = WindowSettings(max_seq_len, doc_stride, window_pooling)
+        self.ranker = make_ranker(self.checkpoint, self.session, dim, prompts, windows)
 
     @classmethod
     @override

@@ -17,6 +17,11 @@ from zoo.inference.hybrid_embed import (
 from zoo.inference.logit_scores import LogitScores, logit_score
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.processing.table_records import InputColumns
+from zoo.inference.processing.windows import (
+    WindowPooling,
+    pool_scores,
+    require_window_options,
+)
 from zoo.inference.task import EncodedExample, Task
 from zoo.inference.text_scores import TextScores
 from zoo.overrides import override
@@ -34,6 +39,10 @@ class Rerank(Task):
 
     Results have the keys ``corpus_id``, the number of the text in the input from 0, and
     ``score``. Equal scores are in the order of the input. Memory only has the results.
+
+    With ``doc_stride``, a long text is read in windows, each with the whole query, and its score is
+    the best window's (``max``, MaxP of Dai and Callan 2019, arXiv:1905.09217), their ``mean``, or
+    the ``first`` one's.
     """
 
     name: ClassVar[str] = "rerank"
@@ -76,9 +85,14 @@ class Rerank(Task):
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
         representation: Representations | None = None,
+        doc_stride: int | None = None,
+        window_pooling: WindowPooling | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
+        require_window_options(doc_stride, window_pooling)
+        self.has_windows = doc_stride is not None
+        self.window_pooling: WindowPooling = window_pooling or "max"
         check_representations(self.checkpoint, representation)
         if prompt is not None and prompt_name is not None:
             raise UsageError("a prompt is a name or a text, and not both", "leave one out")
@@ -94,6 +108,8 @@ class Rerank(Task):
         self.top_k = top_k
         parts = (self.checkpoint, self.session, self.tokenizer)
         options.pop("tokenizer", None)
+        if doc_stride is not None:
+            options |= {"doc_stride": doc_stride, "window_pooling": self.window_pooling}
         scorer_class = pair_scorer_class(self.checkpoint)
         self.is_cross_encoder = scorer_class is not None
         self.scorer: Task
@@ -101,9 +117,10 @@ class Rerank(Task):
             self.scorer = scorer_class(*parts, **options, **of_query)
         else:
             of_text["representation"] = representation
+            of_text["separate_windows"] = doc_stride is not None
             of_query["representation"] = representation
             self.scorer = make_embed(*parts, **options, **of_text, role="document")
-        if self.is_cross_encoder and set(of_text.values()) != {None}:
+        if self.is_cross_encoder and (corpus_prompt_name, corpus_prompt) != (None, None):
             refuse_corpus_prompt(self.checkpoint)
         if not self.is_cross_encoder:
             self.query_task = make_embed(*parts, role="query", **of_query)
@@ -133,8 +150,18 @@ class Rerank(Task):
             if self.is_cross_encoder:
                 score: float = added["score"]
             else:
-                score = self.query_task.compare(self.query_embedding, added["embedding"])
+                score = self._compare(added["embedding"])
             yield item._replace(record=waiting.popleft()), score
+
+    def _compare(self, embedding: Any) -> float:
+        """Return the score of the embedding of a text, or of its windows, (windows, width)."""
+        if not self.has_windows:
+            return self.query_task.compare(self.query_embedding, embedding)
+        import numpy as np
+
+        scores = [self.query_task.compare(self.query_embedding, window) for window in embedding]
+        (score,) = pool_scores(np.array(scores), np.zeros(1, int), self.window_pooling)
+        return float(score)
 
     def _inputs(
         self, records: Iterable[TextExample], waiting: "deque[TextExample]"

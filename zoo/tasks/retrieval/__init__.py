@@ -7,10 +7,13 @@ from zoo.tasks.options import (
     CORPUS_PROMPTS,
     CORPUS_TEXT,
     DIM,
+    MAX_SEQ_LEN,
     QUERY_PROMPTS,
     QUERY_TEXT,
     REPRESENTATIONS,
+    SCORE_POOLING,
     SEED,
+    WINDOWS,
 )
 
 EXAMPLES = """\b
@@ -87,6 +90,9 @@ TASKS = (
             *QUERY_PROMPTS,
             *CORPUS_PROMPTS,
             DIM,
+            MAX_SEQ_LEN,
+            WINDOWS,
+            SCORE_POOLING,
             SEED,
         ),
         metrics=("ndcg_at_10",),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.inference.embed import require_dimension
+from zoo.inference.processing.windows import WindowPooling, WindowSettings
 from zoo.io.progress import progress_of_files
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.retrieval import RANKING_NAMES, ranking_scores
@@ -51,6 +52,9 @@ class RetrievalEvaluation(Evaluation):
         prompt: str | None = None,
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+        window_pooling: WindowPooling | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -66,7 +70,8 @@ class RetrievalEvaluation(Evaluation):
             corpus_prompt_name=corpus_prompt_name,
             corpus_prompt=corpus_prompt,
         )
-        self.ranker = make_ranker(self.checkpoint, self.session, dim, prompts)
+        windows = WindowSettings(max_seq_len, doc_stride, window_pooling)
+        self.ranker = make_ranker(self.checkpoint, self.session, dim, prompts, windows)
 
     @classmethod
     @override

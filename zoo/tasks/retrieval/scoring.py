@@ -10,12 +10,18 @@ from zoo.inference.embed import Embed, Role, require_prompt
 from zoo.inference.logit_scores import PairLogits, logit_score
 from zoo.inference.processing.records import TextExample
 from zoo.inference.processing.similarity import score_error
+from zoo.inference.processing.windows import (
+    NO_WINDOWS,
+    WindowPooling,
+    WindowSettings,
+    pool_scores,
+)
 from zoo.inference.task_checks import require_head
 from zoo.inference.text_scores import TextScores
 from zoo.overrides import override
 from zoo.sentence_models.pooling import Pooling
 from zoo.tasks.retrieval.pair_scores import PairScores
-from zoo.tasks.retrieval.vectors import CorpusVectors, corpus_vectors
+from zoo.tasks.retrieval.vectors import CorpusVectors, corpus_vectors, ranges
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,17 +61,29 @@ class EmbeddingRanker(Ranker):
         session: "Session",
         dim: int | None,
         prompts: Mapping[Role, Prompt] = {},
+        windows: WindowSettings = NO_WINDOWS,
+        *,
+        separate_windows: bool = True,
     ) -> None:
         self.checkpoint = checkpoint
         self.session = session
         self.dim = dim
         self.prompts = prompts
         self.pooling = checkpoint.model.pooling or Pooling()
+        # Whether windows of texts have scores of their own; otherwise their vectors are pooled.
+        self.separate_windows = separate_windows and windows.doc_stride is not None
+        default_pooling: WindowPooling = "max" if separate_windows else "mean"
+        self.window_options = windows.options(default_pooling)
 
     def embed(self, texts: Collection[str], role: Role) -> "Iterator[Floats]":
-        """Yield the embedding of each text: (hidden,), or (tokens, width) of late interaction."""
-        prompt = self.prompts.get(role, {})
-        task = Embed(self.checkpoint, self.session, role=role, dim=self.dim, **prompt)
+        """Yield the embedding of each text: (hidden,), or (tokens, width) of late interaction.
+
+        An embedding of separate windows is (windows, hidden).
+        """
+        options: dict[str, Any] = dict(self.prompts.get(role, {}))
+        if role == "document":
+            options |= {**self.window_options, "separate_windows": self.separate_windows}
+        task = Embed(self.checkpoint, self.session, role=role, dim=self.dim, **options)
         records = (TextExample(text, location=repr(text[:40])) for text in texts)
         with contextlib.ExitStack() as stack:
             if role == "document":  # Queries are counted when they are answered.
@@ -74,16 +92,32 @@ class EmbeddingRanker(Ranker):
                 yield result["embedding"]
 
     @contextlib.contextmanager
-    def _corpus(self, texts: Collection[str]) -> Iterator[CorpusVectors]:
+    def _corpus(
+        self, texts: Collection[str]
+    ) -> "Iterator[tuple[CorpusVectors, NDArray[np.integer[Any]]]]":
+        """Yield the vectors of texts, and the number of the first one of each text, (texts,)."""
+        import numpy as np
+
+        starts = []
         with corpus_vectors(self.pooling) as corpus:
             for embedding in self.embed(texts, "document"):
-                corpus.add(embedding)
-            yield corpus
+                starts.append(corpus.count)
+                for vector in embedding if self.separate_windows else [embedding]:
+                    corpus.add(vector)
+            yield corpus, np.array(starts)
 
     @override
     def search(self, queries: Sequence[str], texts: Sequence[str]) -> "Iterator[Scored]":
-        with self._corpus(texts) as corpus:
-            yield from corpus.score_rows(self.embed(queries, "query"), self.session.dtype)
+        with self._corpus(texts) as (corpus, starts):
+            rows = corpus.score_rows(self.embed(queries, "query"), self.session.dtype)
+            for scores, error in rows:
+                yield self._score_texts(scores, starts), error
+
+    def _score_texts(self, scores: "Floats", starts: "NDArray[np.integer[Any]]") -> "Floats":
+        """Return the scores of texts, which may be those of their windows."""
+        if not self.separate_windows:
+            return scores
+        return pool_scores(scores, starts, self.window_options["window_pooling"])
 
     @override
     def rank(self, queries: Sequence[str], texts: Sequence[Sequence[str]]) -> "Iterator[Scored]":
@@ -93,22 +127,31 @@ class EmbeddingRanker(Ranker):
         for query_texts in texts:
             for text in query_texts:
                 numbers.setdefault(text, len(numbers))
-        with self._corpus(numbers) as corpus:
+        with self._corpus(numbers) as (corpus, starts):
+            counts = np.diff(starts, append=corpus.count)
             for query, query_texts in zip(self.embed(queries, "query"), texts, strict=True):
                 query_numbers = np.array([numbers[text] for text in query_texts])
-                scores = corpus.compare([query], query_numbers)
+                query_counts = counts[query_numbers]
+                vector_numbers = ranges(starts[query_numbers], query_counts)
+                scores = corpus.compare([query], vector_numbers)
                 (error,) = corpus.errors([query], scores, self.session.dtype)
-                yield scores[0], error
+                query_starts = np.cumsum(query_counts) - query_counts
+                yield self._score_texts(scores[0], query_starts), error
 
 
 class CrossEncoderRanker(Ranker):
     """Logits of pairs of a query and a text."""
 
     def __init__(
-        self, checkpoint: "Checkpoint", session: "Session", prompt: Prompt | None = None
+        self,
+        checkpoint: "Checkpoint",
+        session: "Session",
+        prompt: Prompt | None = None,
+        windows: WindowSettings = NO_WINDOWS,
     ) -> None:
         task_type = PairScores if logit_score(checkpoint) is None else PairLogits
-        self.task: TextScores = task_type(checkpoint, session, **(prompt or {}))
+        options = windows.options("max")
+        self.task: TextScores = task_type(checkpoint, session, **(prompt or {}), **options)
         self.dtype = session.dtype
 
     @override
@@ -159,15 +202,16 @@ def make_ranker(
     session: "Session",
     dim: int | None = None,
     prompts: Mapping[Role, Prompt] = {},
+    windows: WindowSettings = NO_WINDOWS,
 ) -> Ranker:
     """Return the ranker of a model's kind; ``dim`` cuts embeddings."""
     if not compares_pairs(checkpoint):
-        return EmbeddingRanker(checkpoint, session, dim, prompts)
+        return EmbeddingRanker(checkpoint, session, dim, prompts, windows)
     if dim is not None:
         raise UsageError(f"{checkpoint.name} has no embeddings to cut", "leave --dim out")
     if "document" in prompts:
         refuse_corpus_prompt(checkpoint)
-    return CrossEncoderRanker(checkpoint, session, prompts.get("query"))
+    return CrossEncoderRanker(checkpoint, session, prompts.get("query"), windows)
 
 
 def compares_pairs(checkpoint: "Checkpoint") -> bool:

@@ -5,12 +5,16 @@ from zoo.tasks.options import (
     DIM,
     EVAL_NEGATIVES,
     LABELLED,
+    MAX_SEQ_LEN,
     NEGATIVES,
     PAIR,
     PAIR_COLUMNS,
+    PASSAGES,
     PROMPTS,
     REPRESENTATION,
     VECTORS,
+    WINDOW_POOLING,
+    WINDOWS,
 )
 
 EXAMPLES = """\b
@@ -32,7 +36,7 @@ TASKS = (
         predict="zoo.inference.embed:Embed",
         train="zoo.tasks.sentence_embedding.train:SENTENCE_EMBEDDING",
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",
-        run_options=(*PROMPTS, REPRESENTATION, *VECTORS),
+        run_options=(*PROMPTS, REPRESENTATION, *VECTORS, WINDOWS, WINDOW_POOLING, *PASSAGES),
         train_options=(NEGATIVES,),
         losses="zoo.finetuning.embeddings.losses:loss_types",
         columns=PAIR_COLUMNS,
@@ -42,6 +46,9 @@ TASKS = (
             PAIR,
             EVAL_NEGATIVES,
             DIM,
+            MAX_SEQ_LEN,
+            WINDOWS,
+            WINDOW_POOLING,
         ),
         metrics=("spearman", "mrr"),  # of pairs with scores, else of retrieval
         pipeline_tag="feature-extraction",
@@ -51,7 +58,7 @@ TASKS = (
         "Compute the similarity of the two texts of each pair.",
         heads=("none",),
         predict="zoo.tasks.sentence_embedding.similarity:Similarity",
-        run_options=(*PROMPTS, REPRESENTATION),
+        run_options=(*PROMPTS, REPRESENTATION, WINDOWS, WINDOW_POOLING),
         examples=EXAMPLES,
     ),
 )

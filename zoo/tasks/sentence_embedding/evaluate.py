@@ -14,6 +14,7 @@ from zoo.finetuning.embeddings.data import TextGroup, iter_text_groups, review_g
 from zoo.finetuning.embeddings.measures import embedding_mistake, retrieval_row, scored_row
 from zoo.inference.embed import require_dimension
 from zoo.inference.processing.records import TextExample
+from zoo.inference.processing.windows import WindowPooling, WindowSettings
 from zoo.inference.task_checks import require_head
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.ranks import correlations, rank_differences
@@ -55,6 +56,9 @@ class SentenceEmbeddingEvaluation(Evaluation):
         negative: Sequence[str] = (),
         seed: int = 0,
         dim: int | None = None,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+        window_pooling: WindowPooling | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -69,6 +73,7 @@ class SentenceEmbeddingEvaluation(Evaluation):
         self.negatives = tuple(negative)
         self.seed = seed
         self.dim = dim
+        self.windows = WindowSettings(max_seq_len, doc_stride, window_pooling)
 
     @classmethod
     @override
@@ -102,7 +107,7 @@ class SentenceEmbeddingEvaluation(Evaluation):
         samples = self.samples(read, review_group)
         scores = np.fromiter((label_number(s.label, s.location) for s in samples), np.float64)
         self.warn(warn_of_equal_numbers(scores.tolist()))
-        task = Similarity(self.checkpoint, self.session, dim=self.dim)
+        task = Similarity(self.checkpoint, self.session, dim=self.dim, **self.windows.options())
         records = (TextExample(s.texts[0], s.texts[1], location=s.location) for s in samples)
         added = self.stream(task, records, len(scores))
         similarity = np.fromiter((values["similarity"] for values in added), np.float64)
@@ -135,7 +140,13 @@ class SentenceEmbeddingEvaluation(Evaluation):
                 anchors[anchor] = len(anchors)
                 relevant.append({})
             relevant[anchors[anchor]][numbers[0]] = None
-        ranker = EmbeddingRanker(self.checkpoint, self.session, self.dim)
+        ranker = EmbeddingRanker(
+            self.checkpoint,
+            self.session,
+            self.dim,
+            windows=self.windows,
+            separate_windows=False,
+        )
         rows = self.shown(ranker.search([*anchors], [*texts]), len(anchors), "queries")
         names = list(texts)
         queries = zip(anchors, relevant, strict=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.inference.embed import Embed
 from zoo.inference.processing.records import RecordKeys
-from zoo.inference.task import EncodedExample, EncodedTexts
+from zoo.inference.task import EncodedExample, EncodedTexts, texts_of
 from zoo.overrides import override
 from zoo.tokenizers import Encoded
 
@@ -38,7 +38,12 @@ class Similarity(Embed):
         """Return the similarity of two texts; a cosine is 0 if an embedding is zero."""
         import numpy as np
 
-        first, second = (row["embedding"].astype(np.float64) for row in rows)
+        first_text, second_text = texts_of(item.encoded)
+        count = len(self.split_text(first_text))
+        first_result = super().merge(item._replace(encoded=first_text), rows[:count])
+        second_result = super().merge(item._replace(encoded=second_text), rows[count:])
+        first = first_result["embedding"].astype(np.float64)
+        second = second_result["embedding"].astype(np.float64)
         return {"similarity": self.compare(first, second)}
 
     @override

@@ -12,11 +12,12 @@ from zoo.tasks.options import (
     MAX_SEQ_LEN,
     METRIC,
     PAIR,
+    WINDOW_POOLING,
     WINDOWS,
 )
 
-RUN_OPTIONS = (WINDOWS,)
-EVAL_OPTIONS = (*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE, EVAL_METRIC)
+RUN_OPTIONS = (WINDOWS, WINDOW_POOLING)
+EVAL_OPTIONS = (*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE, WINDOW_POOLING, EVAL_METRIC)
 SEPARATOR = TaskOption(
     "label_separator", "Separator of the labels of a text.  [default: ,]", metavar="TEXT"
 )

@@ -1,7 +1,7 @@
 """Classification by labels in words, without training, by a model of natural language inference."""
 
 from zoo.families.tasks import TaskColumn, TaskOption, TaskSpec
-from zoo.tasks.options import LABELLED, MAX_SEQ_LEN
+from zoo.tasks.options import LABELLED, MAX_SEQ_LEN, WINDOW_POOLING, WINDOWS
 from zoo.tasks.prompt import VARIED
 
 TEMPLATE = "This example is {}."  # as in transformers' pipeline
@@ -13,7 +13,8 @@ Examples:
 
 REF is a model of natural language inference, with a label that begins with "entail". Each label
 replaces {} in the template, which makes a hypothesis on the text. "labels" are ordered by
-probability, "scores" are the probabilities. Long texts are truncated; hypotheses are not."""
+probability, "scores" are the probabilities. Long texts are truncated, or read in windows with
+--doc-stride; hypotheses are not."""
 
 TASKS = (
     TaskSpec(
@@ -41,9 +42,11 @@ TASKS = (
                 bool,
                 default=False,
             ),
+            WINDOWS,
+            WINDOW_POOLING,
         ),
         columns={"text": TaskColumn("text"), "label": TaskColumn("label", "class")},
-        eval_options=(*LABELLED, MAX_SEQ_LEN, *VARIED),
+        eval_options=(*LABELLED, MAX_SEQ_LEN, WINDOWS, WINDOW_POOLING, *VARIED),
         examples=EXAMPLES,
     ),
 )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
+from zoo.inference.processing.windows import WindowPooling
 from zoo.overrides import override
 from zoo.tasks.prompt.evaluate import Factor, VariedEvaluation, several
 from zoo.tasks.prompt.template import read_label_words
@@ -26,6 +27,8 @@ class ZeroShotEvaluation(VariedEvaluation):
         template: str | Sequence[str] = (),
         label_words: str | Sequence[str] = (),
         max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+        window_pooling: WindowPooling | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -33,7 +36,11 @@ class ZeroShotEvaluation(VariedEvaluation):
             raise UsageError(f"{self.name} classifies single texts", "leave out --pair")
         self.templates = several(template) or [TEMPLATE]
         self.words = [read_label_words(value) for value in several(label_words)]
-        self.max_tokens = max_seq_len
+        self.reading: dict[str, Any] = {
+            "max_tokens": max_seq_len,
+            "doc_stride": doc_stride,
+            "window_pooling": window_pooling,
+        }
         self._names: dict[str, str] = {}  # word -> label, of the task that runs
 
     @classmethod
@@ -55,7 +62,7 @@ class ZeroShotEvaluation(VariedEvaluation):
             self.session,
             candidate_labels=list(self._names),
             hypothesis_template=self.templates[template],
-            max_tokens=self.max_tokens,
+            **self.reading,
         )
 
     @override

@@ -1,17 +1,22 @@
 """Zero-shot classification by natural language inference."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import softmax
 from zoo.inference.processing.records import TextExample, validate_text
-from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts
+from zoo.inference.task import EncodedExample, EncodedTexts, texts_of
+from zoo.inference.windowed import WindowedTask
 from zoo.overrides import override
 from zoo.tasks.zero_shot import TEMPLATE
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from zoo.checkpoint import Checkpoint
     from zoo.tokenizers import Encoded
     from zoo.tokenizers.tokenizer import Text
@@ -20,7 +25,7 @@ SLOT = "{}"  # the place of the label in a template
 LISTED_MODELS = "`zoo models nli` lists some"
 
 
-class ZeroShot(BatchTask):
+class ZeroShot(WindowedTask):
     """Classification of texts by labels in words, by a model of natural language inference.
 
     The method is that of Yin et al. 2019 (arXiv:1909.00161), as in transformers' zero-shot pipeline
@@ -29,7 +34,8 @@ class ZeroShot(BatchTask):
 
     Results have the keys ``labels``, the most probable first, and ``scores``, their probabilities.
     These are the softmax of the entailment logits of all labels; with ``multi_label`` or a single
-    label, of entailment against contradiction for each.
+    label, of entailment against contradiction for each. The logits of a text that is read in
+    windows are their mean for each label, or those of the label's best window (``max``).
     """
 
     name: ClassVar[str] = "zero-shot"
@@ -75,6 +81,9 @@ class ZeroShot(BatchTask):
         self.contradiction = None
         if multi_label or len(self.labels) == 1:
             self.contradiction = contradiction_id(self.checkpoint, self.entailment)
+        if self.windows is not None:
+            # Each window has the whole hypothesis, which is the second text.
+            self.windows = replace(self.windows, context_first=True)
 
     @override
     def tokenize(self, records: list[TextExample], first_row: int) -> list[EncodedExample]:
@@ -93,15 +102,15 @@ class ZeroShot(BatchTask):
 
     @override
     def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
+        max_tokens = self.max_tokens if self.windows is None else None
         return self.tokenizer.encode(
-            texts, max_tokens=self.max_tokens, offsets=False, truncation="only_first"
+            texts, max_tokens=max_tokens, offsets=False, truncation="only_first"
         )
 
     @override
     def truncated(self, item: EncodedExample) -> int:
         """Return the number of tokens of a text that were cut for the longest hypothesis."""
-        assert isinstance(item.encoded, EncodedTexts), "tokenize returns several texts"
-        return max(text.truncated for text in item.encoded.texts)
+        return max(self.truncated_tokens(text) for text in texts_of(item.encoded))
 
     @override
     def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
@@ -112,7 +121,12 @@ class ZeroShot(BatchTask):
         """Return the labels by probability, of equal ones the first."""
         import numpy as np
 
-        logits = np.array([row["logits"] for row in rows])  # (labels, classes)
+        row_logits = iter([row["logits"] for row in rows])
+        label_logits = []
+        for text in texts_of(item.encoded):
+            windows = [next(row_logits) for _ in self.split_text(text)]
+            label_logits.append(self.pool_logits(windows))
+        logits = np.array(label_logits)  # (labels, classes)
         if self.contradiction is None:
             scores = softmax(logits[:, self.entailment])
         else:
@@ -122,6 +136,20 @@ class ZeroShot(BatchTask):
             "labels": [self.labels[number] for number in order],
             "scores": scores[order].tolist(),
         }
+
+    @override
+    def pool_logits(
+        self, rows: "Sequence[NDArray[np.floating[Any]]]"
+    ) -> "NDArray[np.floating[Any]]":
+        if len(rows) == 1 or self.window_pooling != "max":
+            return super().pool_logits(rows)
+
+        def rank(logits: "NDArray[np.floating[Any]]") -> float:
+            if self.contradiction is None:
+                return float(logits[self.entailment])
+            return float(logits[self.entailment] - logits[self.contradiction])
+
+        return max(rows, key=rank)
 
 
 def entailment_id(checkpoint: "Checkpoint") -> int:

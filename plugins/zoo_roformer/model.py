@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from zoo.nn.kv_cache import LayerCache
     from zoo.nn.local_blocks import LocalBlocks
     from zoo.nn.packed_attention import DocumentOffsets
+    from zoo.nn.sparse_blocks import BlockSparse
 
 
 class TableRotary(nn.Module):
@@ -59,7 +60,7 @@ class ValueRotatingAttention(SelfAttention):
     def forward(
         self,
         x: Tensor,
-        mask: "Tensor | DocumentOffsets | LocalBlocks | None" = None,
+        mask: "Tensor | DocumentOffsets | LocalBlocks | BlockSparse | None" = None,
         cache: "LayerCache | None" = None,
         rotation: Rotation | None = None,
     ) -> Tensor:

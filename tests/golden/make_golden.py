@@ -92,6 +92,8 @@ SHAPES |= {
     "bloom": {"vocab_size": 24, "hidden_size": 8, "n_layer": 2, "n_head": 2, "pad_token_id": 3},
     "ernie": {**SMALL, "use_task_id": True, "task_type_vocab_size": 2},
     "ettin": {**SHAPES["modernbert"], "local_attention": 4},
+    # Rows of more than 7 tokens have block-sparse attention.
+    "bigbird": {**SMALL, "block_size": 1, "num_random_blocks": 1, "sep_token_id": 5},
     "eurobert": {**GROUPED, "bos_token_id": 1, "eos_token_id": 2, "mask_token_id": 4},
     "gte": SMALL,
     "jina": SMALL,
@@ -215,6 +217,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
     },
     "pegasus": {**SEQ2SEQ, "scaled": ("seq2seq-lm", {"scale_embedding": True}, {})},
+    "bigbird": {**ENCODER, "pretraining": ("pretraining", {}, {})},
     "roformer": WORDS,
     "xlm": {
         **WORDS,

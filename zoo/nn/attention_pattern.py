@@ -21,7 +21,13 @@ class AttentionPattern(nn.Module):
         causal: whether a token attends to earlier tokens only.
         rotary: rotates queries and keys of local layers; ``None`` for the rotation of the others.
         rotates: for each layer, whether it rotates queries and keys; ``None`` for all.
+
+    Attributes:
+        reads_row_length: whether attention depends on the number of tokens of a row with its
+            padding, so that texts of a batch are never packed.
     """
+
+    reads_row_length: bool = False
 
     def __init__(
         self,

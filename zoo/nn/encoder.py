@@ -201,6 +201,8 @@ class Encoder(HeadMixin):
 
     def _pack_rows(self, input_ids: Tensor, attention_mask: Tensor | None) -> PackedRows | None:
         """Return the packing of a padded batch, or ``None`` if it stays as it is."""
+        if self.pattern is not None and self.pattern.reads_row_length:
+            return None
         one_row = self._reads_offsets() and attends_by_document()
         if self.training:
             return pack_rows(attention_mask, one_row=one_row) if self.packs_rows else None
@@ -403,9 +405,9 @@ def packs_in_one_row(model: nn.Module) -> bool:
 
 def supports_packed_rows(model: nn.Module) -> bool:
     """Return whether ``packs_rows`` can be set: the model's ``encode`` takes packed rows."""
-    return (
-        isinstance(model, Encoder) and "document_ids" in inspect.signature(model.encode).parameters
-    )
+    if not isinstance(model, Encoder) or (model.pattern and model.pattern.reads_row_length):
+        return False
+    return "document_ids" in inspect.signature(model.encode).parameters
 
 
 class Classifier(ClassifierMixin, Encoder):

@@ -17,6 +17,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.nn.local_blocks import LocalAndGlobal, LocalBlocks, RowBlocks
+    from zoo.nn.sparse_blocks import BlockSparse
 
 
 @dataclass(frozen=True)
@@ -276,8 +277,9 @@ class AttentionInputs(NamedTuple):
     """Arguments of the attention of one layer, in addition to its hidden states."""
 
     # Added to the scores, broadcast to (batch, heads, queries, keys), or the documents of packed
-    # rows, or what ``zoo.nn.kernels.local_attention.local_attention`` returns, or ``None``.
-    mask: "Tensor | DocumentOffsets | LocalBlocks | RowBlocks | LocalAndGlobal | None"
+    # rows, or what ``zoo.nn.kernels.local_attention.local_attention`` returns, or the blocks of
+    # block-sparse attention, or ``None``.
+    mask: "Tensor | DocumentOffsets | LocalBlocks | RowBlocks | LocalAndGlobal | BlockSparse | None"
     rotation: Rotation | None = None  # Rotation of queries and keys, or ``None``.
 
 

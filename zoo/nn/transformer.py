@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from zoo.nn.kv_cache import LayerCache
     from zoo.nn.local_blocks import LocalBlocks
     from zoo.nn.positions import Rotation
+    from zoo.nn.sparse_blocks import BlockSparse
 
 
 class Embeddings(nn.Module):
@@ -44,6 +45,7 @@ class Embeddings(nn.Module):
         position_offset: number of rows of the table of positions before the first position.
         position_table: values of positions that are not trained, (position_offset + max_positions,
             hidden), such as ``zoo.weights.sinusoidal_positions``; ``None`` for learned ones.
+        dropout_before_norm: whether dropout is before the norm; else it follows the norm.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Embeddings(nn.Module):
         rounds_scale: bool = False,
         position_offset: int = 0,
         position_table: "NDArray[np.float32] | None" = None,
+        dropout_before_norm: bool = False,
     ) -> None:
         super().__init__()
         self.scale = scale
@@ -80,6 +83,7 @@ class Embeddings(nn.Module):
         if layer_norm_eps is not None:
             self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.dropout = Dropout(dropout)
+        self.dropout_before_norm = dropout_before_norm
         self.project: nn.Linear | None = None
         if project_to is not None:
             self.project = nn.Linear(hidden_size, project_to)
@@ -133,9 +137,12 @@ class Embeddings(nn.Module):
             x = x * self.scale
         if terms:
             x = x + functools.reduce(torch.add, terms)
+        if self.dropout_before_norm:
+            x = self.dropout(x)
         if self.norm is not None:
             x = self.norm(x)
-        x = self.dropout(x)
+        if not self.dropout_before_norm:
+            x = self.dropout(x)
         if self.project is not None:
             x = self.project(x)
         return x
@@ -258,7 +265,7 @@ class Attention(nn.Module):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: "Tensor | DocumentOffsets | LocalBlocks | None",
+        mask: "Tensor | DocumentOffsets | LocalBlocks | BlockSparse | None",
         *,
         causal: bool = False,
     ) -> Tensor:
@@ -341,7 +348,7 @@ class SelfAttention(Attention):
     def forward(
         self,
         x: Tensor,
-        mask: "Tensor | DocumentOffsets | LocalBlocks | None" = None,
+        mask: "Tensor | DocumentOffsets | LocalBlocks | BlockSparse | None" = None,
         cache: "LayerCache | None" = None,
         rotation: "Rotation | None" = None,
     ) -> Tensor:

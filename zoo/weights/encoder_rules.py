@@ -61,6 +61,7 @@ def block_rules(
     target: str = "layers.{i}.",
     *,
     inner: int | None = None,
+    qkv_bias: bool = True,
 ) -> list[Rule]:
     """Return the rules for a ``PostNormBlock``.
 
@@ -70,6 +71,7 @@ def block_rules(
         source: template of the prefix of these names.
         target: template of the prefix of our names.
         inner: inner width of the feed-forward network; ``None`` for ``intermediate_size``.
+        qkv_bias: whether queries, keys and values have biases.
     """
     width = config.hidden_size
     inner = inner or config.intermediate_size
@@ -77,9 +79,10 @@ def block_rules(
     def rule(hub_name: str, name: str, *shape: int) -> Rule:
         return module_rule(source + hub_name, target + name, *shape)
 
-    qkv = tuple(f"{source}{part}.{{p}}" for part in (names.query, names.key, names.value))
+    parameter = "{p}" if qkv_bias else "weight"
+    qkv = tuple(f"{source}{part}.{parameter}" for part in (names.query, names.key, names.value))
     return [
-        Rule(qkv, f"{target}attention.qkv.{{p}}", (3 * width, width), Concat(3)),
+        Rule(qkv, f"{target}attention.qkv.{parameter}", (3 * width, width), Concat(3)),
         rule(names.out, "attention.out", width, width),
         rule(names.attention_norm, "attention_norm", width),
         rule(names.up, "ffn.up", inner, width),

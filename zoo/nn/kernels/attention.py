@@ -1,5 +1,7 @@
 """Attention: torch's kernel, or what is faster on CPUs in training and for packed rows."""
 
+import functools
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,6 +19,7 @@ from zoo.nn.kernels.dropout import dropout as drop
 from zoo.nn.kernels.packed_attention import attend_documents
 from zoo.nn.local_blocks import LocalBlocks, RowBlocks
 from zoo.nn.packed_attention import DocumentOffsets
+from zoo.nn.sparse_blocks import BlockSparse
 
 # to which attention in half precision without dropout is trained by single products
 HALF_PRECISION_TOKENS = 512
@@ -26,7 +29,7 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Tensor | DocumentOffsets | LocalBlocks | RowBlocks | None,
+    mask: Tensor | DocumentOffsets | LocalBlocks | RowBlocks | BlockSparse | None,
     *,
     causal: bool = False,
     dropout: float = 0.0,
@@ -40,8 +43,9 @@ def attend(
         k: (batch, heads, keys, head_size).
         v: (batch, heads, keys, head_size).
         mask: added to the scores, broadcast to (batch, heads, queries, keys); or the documents that
-            attention is restricted to, or the blocks of local attention, where queries and keys are
-            the same tokens.
+            attention is restricted to, or the blocks of local or block-sparse attention, where
+            queries and keys are the same tokens. Block-sparse attention has no dropout, as in the
+            released code.
         cap: bound of the scores, see ``softcap``; the mask is no documents then.
 
     Returns:
@@ -50,6 +54,8 @@ def attend(
     if isinstance(mask, LocalBlocks | RowBlocks):
         parts = attend(*mask.split(q, k, v), mask.mask, dropout=dropout, scale=scale, cap=cap)
         return mask.join(parts, q)
+    if isinstance(mask, BlockSparse):
+        return mask.attend(q, k, v, functools.partial(attend, scale=scale, cap=cap))
     if cap is not None:
         assert not isinstance(mask, DocumentOffsets), "Encoder.adds_bias is not True"
         return softcapped_attention(q, k, v, mask, dropout, causal, scale, cap=cap)

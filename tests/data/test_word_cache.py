@@ -193,3 +193,24 @@ def test_other_tokenizers_have_no_cache() -> None:
     definition = json.loads(wordpiece().to_str())
     definition["normalizer"] = {"type": "Strip", "strip_left": True, "strip_right": True}
     assert not has_cache(Tokenizer.from_str(json.dumps(definition)))
+
+
+@pytest.mark.by_default("WordPiece", "bytes", "Unigram")
+@pytest.mark.parametrize("name", MAKERS)
+def test_texts_without_spaces_have_the_ids_of_the_library(name: str) -> None:
+    """Also next to texts of several sentences, whose tokens are found by their offsets."""
+    cached, _ = coders(name)
+    draw = random.Random(0)
+    documents = []
+    for _ in range(40):
+        characters = draw.choices("猫坐在垫子上看见七只小灰鼠跑过石头中한ก", k=90)
+        documents.append("".join(characters) + draw.choice(["。", ". A B. C", " 猫。", ""]))
+    tokenizer = Tokenizer.from_buffer(cached.json)
+    tokenizer.encode_special_tokens = True
+    expected: list[int] = []
+    for document in documents:
+        expected += tokenizer.encode(document, add_special_tokens=False).ids
+    encoded = cached.encode(documents)
+    assert encoded.tokens.tolist() == expected
+    assert len(encoded.documents) == len(documents)
+    assert encoded.sentences.sum() == len(expected)

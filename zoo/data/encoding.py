@@ -98,17 +98,13 @@ class DocumentTokenizer:
             cached: list[list[bytes] | None] = [None] * len(texts)
             if self._word_cache is not None:
                 cached = self._word_cache.encode(texts, spans_by_document)
-            remaining = [number for number, ids in enumerate(cached) if ids is None]
-            encodings: Any = []
-            if remaining:
-                encodings = self._encode([texts[number] for number in remaining])
+            encodings = self._encode_remaining(texts, spans_by_document, cached)
         parts: list[bytes] = []
         lengths: list[int] = []
         sentence_counts = []
-        remaining_encodings = iter(encodings)
-        for spans, sentences in zip(spans_by_document, cached, strict=True):
+        for number, (spans, sentences) in enumerate(zip(spans_by_document, cached, strict=True)):
             if sentences is None:
-                encoding = next(remaining_encodings)
+                encoding = encodings[number]
                 ids = np.fromiter(encoding.ids, np.int64, len(encoding))
                 parts.append(self._ordinary_ids[ids].tobytes())
                 sentence_lengths = _sentence_lengths(encoding, spans).tolist()
@@ -132,11 +128,40 @@ class DocumentTokenizer:
             return None
         return WordCache.for_tokenizer(self._tokenizer, self.json, self._ordinary_ids)
 
-    def _encode(self, texts: list[str]) -> "list[Encoding] | list[WordEncoding]":
-        """Tokenize texts without special tokens."""
+    def _encode_remaining(
+        self,
+        texts: Sequence[str],
+        spans_by_text: Sequence[Sequence[tuple[int, int]]],
+        cached: Sequence[object],
+    ) -> dict[int, Any]:
+        """Tokenize texts without special tokens; return number of the text -> its encoding.
+
+        Args:
+            texts: the texts.
+            spans_by_text: the sentences of each; only of several, the offsets of tokens are needed.
+            cached: of each text, ``None`` if it is to be tokenized.
+        """
+        encodings: dict[int, Any] = {}
+        for needs_offsets in (False, True):
+            numbers = []
+            for number, spans in enumerate(spans_by_text):
+                if cached[number] is None and (len(spans) > 1) == needs_offsets:
+                    numbers.append(number)
+            if numbers:
+                selected_texts = [texts[number] for number in numbers]
+                batch = self._encode(selected_texts, needs_offsets=needs_offsets)
+                encodings.update(zip(numbers, batch, strict=True))
+        return encodings
+
+    def _encode(
+        self, texts: list[str], *, needs_offsets: bool
+    ) -> "Sequence[Encoding | WordEncoding]":
         if self.info.splitter is not None:
             return encode_words(self._tokenizer, self.info.splitter, texts, special_tokens=False)
-        encodings: list[Encoding] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        encode = self._tokenizer.encode_batch
+        if not needs_offsets:
+            encode = self._tokenizer.encode_batch_fast
+        encodings: list[Encoding] = encode(texts, add_special_tokens=False)
         return encodings
 
     def _join_sentences(self, document: str) -> tuple[str, list[tuple[int, int]]]:

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from tests.distillation.making import assert_resumes_exactly, distill, pretrained, settings
+from tests.distillation.making import (
+    assert_resumes_exactly,
+    distill,
+    pretrained,
+    settings,
+    task_settings,
+    tune_teacher,
+)
+from tests.finetuning.making import labelled
 from tests.training.runs import BOOKS, records
 from zoo.data.cache import SAMPLE
 from zoo.distillation.runs import DistillRun
@@ -43,6 +51,30 @@ def test_both_models_read_the_mixture(tmp_path: Path) -> None:
         losses = [record["sources"][name]["loss"] for name in SOURCES]
         assert record["loss"] == pytest.approx(sum(losses) / 2, rel=1e-12)
         assert record["sources"]["alice"]["losses"].keys() >= {"causal-lm", "kl"}
+
+
+def test_tables_have_weights(tmp_path: Path) -> None:
+    """Exact shares, the loss of the labels of each table, and a resume with equal bytes."""
+    file = labelled(tmp_path / "a.jsonl", 40)
+    other = labelled(tmp_path / "b.jsonl", 12, seed=1)
+    teacher = tune_teacher(tmp_path / "teacher", "text-classification", file)
+    recipe = {"recipe": "logits", "objective_weight": 1.0}
+    values = task_settings([teacher], teacher, "text-classification", file, distillation=recipe)
+    values["data"] = {
+        "train": [f"first={file}", f"second={other}"],
+        "eval": [f"first={other}", f"second={file}"],
+        "weights": {"first": 0.25, "second": 0.75},
+    }
+    run = assert_resumes_exactly(tmp_path, {**values, "max_steps": 6}, 3)
+    for record in records(run):
+        parts = record["sources"]
+        assert {name: part["share"] for name, part in parts.items()} == values["data"]["weights"]
+        mean = sum(part["share"] * part["losses"]["text-classification"] for part in parts.values())
+        assert record["losses"]["text-classification"] == pytest.approx(mean, rel=1e-6)
+    for record in records(run, "validation"):
+        first, second = record["sources"].values()
+        assert first["losses"].keys() == second["losses"].keys() == record["losses"].keys()
+        assert record["loss"] == pytest.approx((12 * first["loss"] + 40 * second["loss"]) / 52)
 
 
 def test_a_source_is_added_where_a_student_continues(tmp_path: Path) -> None:

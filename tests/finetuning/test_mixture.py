@@ -8,6 +8,7 @@ import torch
 from click.testing import CliRunner
 
 from tests.finetuning.making import finetune, labelled, settings
+from tests.finetuning.test_every_task import TASKS, table_of
 from tests.training.runs import assert_resumes_from, records
 from zoo.cli.training.finetune import command
 from zoo.errors import UsageError
@@ -18,6 +19,14 @@ from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
 
 HERE = DistContext(0, 1, torch.device("cpu"))
+# Losses of these compare several texts.
+WITHOUT_ROW_SUMS = (
+    "setfit",
+    "sentence-embedding",
+    "sparse-embedding",
+    "late-interaction",
+    "reranker",
+)
 WEIGHTS = {"first": 0.25, "second": 0.75}
 
 
@@ -68,11 +77,37 @@ def test_losses_of_each_table(tmp_path: Path) -> None:
     """The loss of the evaluation is the mean over all rows, and a resumed run ends alike."""
     run = finetune(tmp_path / "run", tree(tmp_path))
     for record in records(run):
-        assert {name: part["share"] for name, part in record["sources"].items()} == WEIGHTS
+        parts = record["sources"]
+        assert {name: part["share"] for name, part in parts.items()} == WEIGHTS
+        mean = sum(WEIGHTS[name] * part["loss"] for name, part in parts.items())
+        assert record["loss"] == pytest.approx(mean, rel=1e-6)
     for record in records(run, "validation"):
         first, second = (record["sources"][name] for name in WEIGHTS)
         assert record["loss"] == pytest.approx((12 * first["loss"] + 8 * second["loss"]) / 20)
     assert_resumes_from(run, tmp_path, 8, kind=FineTuneRun)
+
+
+@pytest.mark.by_default("text-classification", "question-answering", "causal-lm")
+@pytest.mark.parametrize("task", [name for name in TASKS if name not in WITHOUT_ROW_SUMS])
+def test_the_losses_of_rows_are_those_of_rows_read_alone(task: str, tmp_path: Path) -> None:
+    row, columns, family, changes = TASKS[task]
+    table = table_of(row, tmp_path)
+    data = {"train": [f"a={table}"], "weights": {"a": 1.0}, **columns}
+    values = settings(family, table, task=task, micro_batch_size=None, vocab_size=60)
+    setup = make_setup({**values, **changes, "data": data})
+    objective = setup.objective
+    torch.manual_seed(0)
+    model = objective.model(setup.family, setup.model_config).eval()
+    loader = setup.train_dataloader(HERE)
+    batch = loader.make_batch(0, range(4))
+    row_sums = objective.loss(objective.forward(model, batch.tensors), batch.tensors).row_sums
+    assert set(row_sums) == {objective.context.name}
+    for place in range(4):
+        single = loader.make_batch(0, [place])
+        loss = objective.loss(objective.forward(model, single.tensors), single.tensors)
+        expected = loss.sums[objective.context.name].item()
+        assert row_sums[objective.context.name][place].item() == pytest.approx(expected, abs=2e-5)
+    loader.close()
 
 
 BAD_INPUT = {
@@ -107,4 +142,6 @@ def test_options_of_the_command_line(tmp_path: Path) -> None:
     assert done.exception.what == f"{table} has no name, and there are weights"
     done = CliRunner().invoke(command, [*words, "--train", f"a={table}", "--max-steps", "1"])
     assert done.exception is None, done.output
-    assert records(tmp_path / "run")[0]["sources"] == {"a": {"share": 1.0}}
+    (record,) = records(tmp_path / "run")
+    assert record["sources"]["a"]["share"] == 1.0
+    assert record["sources"]["a"]["loss"] == pytest.approx(record["loss"])

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import LABELS, TaskContext, TaskLoss
 from zoo.objectives.base import Batch, LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.objectives.losses.predictions import losses_of_rows
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class CrossEntropy(TaskLoss):
     ) -> LossOutput:
         logits = outputs.logits[context.name]
         weights = weight_tensor(context, logits)
-        return class_loss(context.name, logits, batch[LABELS], weights)
+        return class_loss(context.name, logits, batch, weights)
 
     @override
     def count_logits(self, context: TaskContext, batch: Batch, term: str) -> int:
@@ -58,14 +60,20 @@ class CrossEntropy(TaskLoss):
 
 
 def class_loss(
-    name: str, logits: "Tensor", labels: "Tensor", weight: "Tensor | None" = None
+    name: str,
+    logits: "Tensor",
+    batch: "Mapping[str, Tensor]",
+    weight: "Tensor | None" = None,
 ) -> LossOutput:
     """Return the summed cross-entropy of classes, and the most probable class of each row."""
+    labels = batch[LABELS]
+    compute_losses = partial(F.cross_entropy, logits, labels, weight=weight, reduction="none")
     loss = F.cross_entropy(logits, labels, weight=weight, reduction="sum")
     probability, prediction = logits.detach().softmax(-1).max(-1)
     return LossOutput(
         {name: loss},
         predictions={"prediction": prediction, "label": labels, "probability": probability},
+        row_sums=losses_of_rows(batch, name, compute_losses),
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zoo.objectives.base import SOURCE_IDS, LossOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
@@ -38,6 +38,34 @@ def value_rows(
         return None
     rows, length = batch[inputs].shape
     return ValueRows(batch[positions] // length, rows)
+
+
+def labelled_rows(batch: "Mapping[str, Tensor]", is_labelled: "Tensor") -> ValueRows | None:
+    """Return the same for the labels of a padded batch.
+
+    Args:
+        batch: tensors of a ``Batch``.
+        is_labelled: which tokens have a label, (rows, length), bool.
+    """
+    if SOURCE_IDS not in batch:
+        return None
+    return ValueRows(is_labelled.nonzero()[:, 0], len(is_labelled))
+
+
+def losses_of_rows(
+    batch: "Mapping[str, Tensor]", term: str, compute: "Callable[[], Tensor]"
+) -> "dict[str, Tensor]":
+    """Return ``LossOutput.row_sums`` of a term; empty if no losses of single rows are asked for.
+
+    Args:
+        batch: tensors of a ``Batch``.
+        term: name of the term.
+        compute: returns the losses whose sum is the term, (rows, ...) or flattened.
+    """
+    if SOURCE_IDS not in batch:
+        return {}
+    losses = compute().detach()
+    return {term: losses.reshape(len(batch[SOURCE_IDS]), -1).sum(1)}
 
 
 def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":

@@ -38,7 +38,7 @@ from zoo.nn.adapters.prompt import with_prompt, without_prompt
 from zoo.nn.row_chunks import select_rows
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
-from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
+from zoo.objectives.losses.predictions import cross_entropy_sum, labelled_rows, predict_at
 from zoo.overrides import override
 from zoo.tasks.causal_lm.data import (
     Completion,
@@ -164,7 +164,8 @@ class NextTokenCrossEntropy(TaskLoss):
         is_predicted = batch[LABELS] != IGNORED
         labels = batch[LABELS][is_predicted]
         if torch.is_grad_enabled():
-            return cross_entropy_sum(logits, labels, context.name)
+            rows = labelled_rows(batch, is_predicted)
+            return cross_entropy_sum(logits, labels, context.name, rows)
         counts = is_predicted.sum(1)
         row_sums: list[Tensor] = []
         start = 0

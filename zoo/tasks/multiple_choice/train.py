@@ -161,7 +161,7 @@ class ChoiceCrossEntropy(TaskLoss):
     def loss(
         self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> LossOutput:
-        return class_loss(context.name, outputs.logits[context.name], batch[LABELS])
+        return class_loss(context.name, outputs.logits[context.name], batch)
 
 
 MULTIPLE_CHOICE = FineTuningTask(

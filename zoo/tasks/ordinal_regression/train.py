@@ -9,6 +9,7 @@ from zoo.finetuning.labelled_texts import LabelledTexts, OneClass
 from zoo.finetuning.task import LABELS, FineTuningTask, TaskContext, TaskLoss
 from zoo.finetuning.text_inputs import TextInputs, TextModel, TextOptions
 from zoo.objectives.base import LossOutput, Outputs
+from zoo.objectives.losses.predictions import losses_of_rows
 from zoo.overrides import override
 from zoo.tasks.ordinal_regression.results import ORDINAL_RESULTS
 
@@ -37,9 +38,11 @@ class RankedProbability(TaskLoss):
         # The median is the first label with a cumulative probability of a half.
         median = (predicted.detach() < 0.5).sum(-1)
         probability = logits.detach().softmax(-1).gather(-1, median[:, None])[:, 0]
+        losses = (predicted - actual).square()
         return LossOutput(
-            {context.name: (predicted - actual).square().sum()},
+            {context.name: losses.sum()},
             predictions={"prediction": median, "label": labels, "probability": probability},
+            row_sums=losses_of_rows(batch, context.name, lambda: losses),
         )
 
 

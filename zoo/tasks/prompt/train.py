@@ -292,7 +292,7 @@ class LabelWordCrossEntropy(TaskLoss):
     def loss(
         self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> LossOutput:
-        return class_loss(context.name, outputs.logits[context.name], batch[LABELS])
+        return class_loss(context.name, outputs.logits[context.name], batch)
 
 
 def unlabelled_weight(context: TaskContext) -> float:

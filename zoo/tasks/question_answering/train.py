@@ -9,6 +9,7 @@ answer`` from the best spans of all windows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ from zoo.metrics.squad import ScoredAnswers
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.objectives.losses.predictions import losses_of_rows
 from zoo.objectives.options import Options
 from zoo.overrides import override
 from zoo.tasks.question_answering.data import (
@@ -305,7 +307,15 @@ class SpanCrossEntropy(TaskLoss):
         predictions: dict[str, Tensor] = {}
         if not torch.is_grad_enabled():
             predictions = best_spans(logits, batch, context.options.max_answer_len)
-        return LossOutput({context.name: loss / 2}, predictions=predictions)
+        compute_losses = partial(
+            F.cross_entropy,
+            logits.flatten(0, 1),
+            labels,
+            reduction="none",
+            ignore_index=IGNORED,
+        )
+        row_sums = losses_of_rows(batch, context.name, lambda: compute_losses() / 2)
+        return LossOutput({context.name: loss / 2}, predictions=predictions, row_sums=row_sums)
 
 
 def best_spans(

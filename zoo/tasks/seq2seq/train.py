@@ -54,7 +54,7 @@ from zoo.nn.adapters.prompt import with_prompt
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
-from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
+from zoo.objectives.losses.predictions import cross_entropy_sum, labelled_rows, predict_at
 from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import SEQ2SEQ_LM
 from zoo.overrides import override
@@ -436,6 +436,7 @@ class TargetCrossEntropy(TaskLoss):
             outputs.logits[context.name],
             labels[labels != IGNORED],
             context.name,
+            labelled_rows(batch, labels != IGNORED),
             label_smoothing=smoothing,
         )
 

@@ -1,6 +1,7 @@
 """Training of classifiers and regressors of texts or pairs of texts."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from zoo.finetuning.task import LABELS, FineTuningTask, TaskContext, TaskLoss
 from zoo.finetuning.text_inputs import TextInputs, TextModel, TextOptions
 from zoo.inference.text_results import CLASS_RESULTS, LABEL_SET_RESULTS, NUMBER_RESULTS
 from zoo.objectives.base import Batch, LossOutput, Outputs
+from zoo.objectives.losses.predictions import losses_of_rows
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ class SquaredError(TaskLoss):
         return LossOutput(
             {context.name: F.mse_loss(values, labels, reduction="sum")},
             predictions={"prediction": values.detach(), "label": labels},
+            row_sums=losses_of_rows(
+                batch, context.name, partial(F.mse_loss, values, labels, reduction="none")
+            ),
         )
 
 
@@ -71,7 +76,14 @@ class BinaryCrossEntropy(TaskLoss):
             "label": labels > 0,
             "probability": probability,
         }
-        return LossOutput({context.name: loss}, predictions=predictions)
+        compute_losses = partial(
+            F.binary_cross_entropy_with_logits, logits, labels, reduction="none"
+        )
+        return LossOutput(
+            {context.name: loss},
+            predictions=predictions,
+            row_sums=losses_of_rows(batch, context.name, compute_losses),
+        )
 
     @override
     def count_logits(self, context: TaskContext, batch: Batch, term: str) -> int:

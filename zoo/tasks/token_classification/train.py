@@ -53,6 +53,7 @@ from zoo.inference.processing.windows import Window, select_windows
 from zoo.nn.dtypes import at_least_float32
 from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
+from zoo.objectives.losses.predictions import losses_of_rows
 from zoo.objectives.options import Options
 from zoo.overrides import override
 from zoo.tasks.token_classification.data import (
@@ -335,21 +336,27 @@ class WordCrossEntropy(TaskLoss):
         logits = outputs.logits[context.name]
         labels = batch[LABELS]
         if TRANSITIONS in outputs.logits:
-            return crf_loss(context.name, logits, labels, outputs.logits[TRANSITIONS])
-        loss = F.cross_entropy(
+            return crf_loss(context.name, logits, batch, outputs.logits[TRANSITIONS])
+        cross_entropy = partial(
+            F.cross_entropy,
             logits.flatten(0, 1),
             labels.flatten(),
             weight=weight_tensor(context, logits),
-            reduction="sum",
             ignore_index=IGNORED,
         )
+        loss = cross_entropy(reduction="sum")
         is_scored = labels != IGNORED
         predictions = {
             "prediction": logits.detach().argmax(-1)[is_scored],
             "label": labels[is_scored],
             "begins": _begins(labels, batch.get(TEXTS)),
         }
-        return LossOutput({context.name: loss}, predictions=predictions)
+        compute_losses = partial(cross_entropy, reduction="none")
+        return LossOutput(
+            {context.name: loss},
+            predictions=predictions,
+            row_sums=losses_of_rows(batch, context.name, compute_losses),
+        )
 
     @override
     def scored_logits(
@@ -363,20 +370,24 @@ class WordCrossEntropy(TaskLoss):
         return count_labels(context, batch, term)
 
 
-def crf_loss(name: str, logits: "Tensor", labels: "Tensor", transitions: "Tensor") -> LossOutput:
+def crf_loss(
+    name: str, logits: "Tensor", batch: "Mapping[str, Tensor]", transitions: "Tensor"
+) -> LossOutput:
     """Return the negative log-likelihood of labels; in an evaluation, also the best labels.
 
     Args:
         name: name of the term.
         logits: logits of all tokens, (rows, tokens, labels), float32.
-        labels: labels of words at their first tokens, else ``IGNORED``, (rows, tokens).
+        batch: with labels of words at their first tokens, else ``IGNORED``, (rows, tokens).
         transitions: see ``zoo.nn.layers.crf``.
     """
+    labels = batch[LABELS]
     with torch.autocast(logits.device.type, enabled=False):
         emissions, words = gather_labelled(logits, labels)
         losses = crf_negative_log_likelihood(emissions, words, transitions)
+    row_sums = losses_of_rows(batch, name, lambda: losses)
     if torch.is_grad_enabled():
-        return LossOutput({name: losses.sum()})
+        return LossOutput({name: losses.sum()}, row_sums=row_sums)
     is_scored = words != IGNORED
     scores = transitions.double().cpu().numpy()
     paths = list[Any]()
@@ -389,7 +400,7 @@ def crf_loss(name: str, logits: "Tensor", labels: "Tensor", transitions: "Tensor
         "label": words[is_scored],
         "begins": _begins(words, None),
     }
-    return LossOutput({name: losses.sum()}, predictions=predictions)
+    return LossOutput({name: losses.sum()}, predictions=predictions, row_sums=row_sums)
 
 
 def _begins(labels: "Tensor", texts: "Tensor | None") -> "Tensor":

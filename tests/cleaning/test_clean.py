@@ -15,6 +15,7 @@ import pytest
 
 from tests.cleaning.making import PROSE, read_rows, read_texts, write_texts
 from tests.in_process import exit_code
+from zoo.cleaning import parts
 from zoo.cleaning.executors import LocalExecutor
 
 SENTENCES = [sentence + "." for sentence in PROSE.removesuffix(".").split(". ")]
@@ -136,6 +137,27 @@ def test_the_number_of_processes_does_not_matter(
     assert sum(SENTENCES[1] in text for text in texts) == 1
     assert [text for text in texts if "Home" in text] == []
     assert not (tmp_path / "one.part").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("deduplication", ["lines", "spans", "substrings", "documents"])
+def test_pieces_of_a_file_are_cleaned_as_the_whole_file(
+    deduplication: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [text for number in range(3) for text in synthetic_texts(number, 10)]
+    source = write_texts(tmp_path / "a.jsonl", texts)
+    options = ("--rule", "c4", "--deduplicate", deduplication, "--workers", 2)
+    records = []
+    for name, piece_bytes in (("whole", 1 << 20), ("pieces", 2000)):
+        monkeypatch.setattr(parts, "MIN_PIECE_BYTES", piece_bytes)
+        assert clean(source, "-o", tmp_path / name, *options) == 0
+        records.append(json.loads((tmp_path / name / "cleaning.json").read_text()))
+    assert records[0]["plan"]["parts"] == 1
+    assert records[1]["plan"]["parts"] > 3
+    assert records[0]["rules"] == records[1]["rules"]
+    assert records[0]["stages"] == records[1]["stages"]
+    assert read_rows(tmp_path / "pieces") == read_rows(tmp_path / "whole")
+    assert 0 < len(read_rows(tmp_path / "whole")) < len(texts)
 
 
 SLOW_RULE = """

@@ -13,10 +13,20 @@ import msgspec
 from zoo.cleaning.apply_rules import ApplyRules, RuleReport, report_path
 from zoo.cleaning.deduplicate import DEDUPLICATIONS, Parts, Stage
 from zoo.cleaning.executors import Executor
-from zoo.cleaning.parts import PartCounts, ReadTexts, WritePart, counts_path, part_name
+from zoo.cleaning.parts import (
+    PartCounts,
+    Piece,
+    ReadTexts,
+    WritePart,
+    counts_path,
+    cut_files,
+    part_name,
+)
 from zoo.cleaning.rules.base import CleaningRule
-from zoo.data.readers.documents import ReaderConfig, expand_paths
-from zoo.errors import UsageError, VerificationError, did_you_mean
+from zoo.data.readers.documents import ReaderConfig
+from zoo.data.streams.shards import Shard
+from zoo.data.streams.source import find_shards
+from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.files import read_regular
@@ -72,6 +82,7 @@ class CleaningPlan(JsonStruct):
         zoo: version of the format.
         created_by: version of the package.
         sources: name of a file -> its digest, in their order.
+        parts: number of parts that the texts are cut into; 0 in records of earlier versions.
         rules: the rules, in their order.
         rule_files: name of a file that a rule reads -> its digest.
         deduplications: names of the deduplications, in their order.
@@ -87,6 +98,7 @@ class CleaningPlan(JsonStruct):
     deduplications: list[str]
     reader: dict[str, Any]
     language: str
+    parts: int = 0
 
 
 class StageCounts(JsonStruct):
@@ -152,13 +164,17 @@ def clean(
         VerificationError: a task has failed, or a file changed meanwhile.
     """
     _require_language(spec.language)
-    files = expand_paths(spec.paths)
-    check_target(target, force=force, sources=files)
+    shards = find_shards(spec.paths)
+    check_target(target, force=force, sources=[shard.file for shard in shards])
     work = target.with_name(f"{target.name}.part")
-    plan = _make_plan(spec, files)
+    pieces = cut_files(shards)
+    if not pieces:
+        names = ", ".join(readable_name(str(path)) for path in spec.paths)
+        raise SourceError(f"there is no text in {names}", "give texts")
+    plan = _make_plan(spec, shards, len(pieces))
     with _work_directory(work, plan, force=force, resume=resume), writing(work, KEPT):
-        counts = _run_stages(spec, files, work, executor)
-        if _make_plan(spec, files) != plan:
+        counts = _run_stages(spec, pieces, work, executor)
+        if _make_plan(spec, shards, len(pieces)) != plan:
             raise VerificationError("a file changed while it was cleaned", "clean again")
         record = _publish(plan, work, target, counts, force=force)
     shutil.rmtree(work, ignore_errors=True)
@@ -174,8 +190,9 @@ def _require_language(language: str) -> None:
         raise UsageError(f"no words of the language {language!r} are known", hint)
 
 
-def _make_plan(spec: CleaningSpec, files: Sequence[Path]) -> CleaningPlan:
+def _make_plan(spec: CleaningSpec, shards: Sequence[Shard], parts: int) -> CleaningPlan:
     rule_files: dict[str, FileDigest] = {}
+    files = [shard.file for shard in shards]
     with progress_of_files("hashing", files):
         sources = {readable_name(str(file)): hash_file(file) for file in files}
     for rule in spec.rules:
@@ -189,6 +206,7 @@ def _make_plan(spec: CleaningSpec, files: Sequence[Path]) -> CleaningPlan:
         zoo=FORMAT_VERSION,
         created_by=__version__,
         sources=sources,
+        parts=parts,
         rules=rules,
         rule_files=rule_files,
         deduplications=list(spec.deduplications),
@@ -258,34 +276,34 @@ def _require_same_plan(work: Path, previous_plan: CleaningPlan | None, plan: Cle
 
 
 def _run_stages(
-    spec: CleaningSpec, files: Sequence[Path], work: Path, executor: Executor
+    spec: CleaningSpec, pieces: Sequence[Piece], work: Path, executor: Executor
 ) -> list[StageCounts]:
     """Run all stages; return how much text is left after the rules and each deduplication."""
-    names = [readable_name(str(file)) for file in files]
+    tasks = len(pieces)
     parts = work / "parts"
     rules = Stage(
         name="rules",
         pipeline=[
-            ReadTexts(files, names, spec.reader),
+            ReadTexts(pieces, spec.reader),
             ApplyRules(spec.rules, spec.language, work / "reports"),
             WritePart(parts / "0"),
         ],
-        tasks=len(files),
+        tasks=tasks,
     )
     _run_stage(rules, work / "tasks" / "0", executor)
-    counts = [_count(rules.name, parts / "0", len(files))]
+    counts = [_count(rules.name, parts / "0", tasks)]
     for number, name in enumerate(spec.deduplications, 1):
         deduplicated = Parts(
             source=parts / str(number - 1),
             target=parts / str(number),
             work=work / "work" / str(number),
-            tasks=len(files),
+            tasks=tasks,
             language=spec.language,
         )
         for step, stage in enumerate(DEDUPLICATIONS[name]().stages(deduplicated)):
             folder = work / "tasks" / f"{number}-{step}"
             _run_stage(stage, folder, executor, f"{name}: ")
-        counts.append(_count(name, deduplicated.target, len(files)))
+        counts.append(_count(name, deduplicated.target, tasks))
     return counts
 
 
@@ -309,7 +327,7 @@ def _publish(
     plan: CleaningPlan, work: Path, target: Path, counts: list[StageCounts], *, force: bool
 ) -> CleaningRecord:
     """Move the last parts to the output, with the record."""
-    tasks = len(plan.sources)
+    tasks = plan.parts
     parts = work / "parts" / str(len(plan.deduplications))
     with atomic_directory(target, force=force) as staging:
         (staging / TEXTS).mkdir()

@@ -73,20 +73,18 @@ class Deduplication(ABC):
 
 
 class _SentenceDeduplication(Deduplication):
-    """Deduplication by datatrove's hashes of lines or sentences."""
+    """Deduplication by datatrove's hashes of lines or sentences, of which the first is kept."""
 
     sentences: ClassVar[int]
     splits_sentences: ClassVar[bool]
 
     @override
     def stages(self, parts: Parts) -> list[Stage]:
-        from datatrove.pipeline.dedup import (
-            SentenceDedupFilter,
-            SentenceDedupSignature,
-            SentenceFindDedups,
-        )
+        from datatrove.pipeline.dedup import SentenceDedupFilter, SentenceDedupSignature
         from datatrove.pipeline.dedup.sentence_dedup import SentDedupConfig
         from datatrove.utils.text import TextNormConfig
+
+        from zoo.cleaning.repeats import FindRepeats, bucket_count
 
         # They are compared as in the released code of C4: in lower case, without white space around
         # them. datatrove would also ignore numbers, accents and punctuation.
@@ -101,15 +99,16 @@ class _SentenceDeduplication(Deduplication):
             min_doc_words=0,
             min_num_sentences=MIN_NUM_SENTENCES,
         )
-        signatures = str(parts.work / "signatures")
-        duplicates = str(parts.work / "duplicates")
+        signatures = parts.work / "signatures"
+        repeats = parts.work / "repeats"
+        buckets = bucket_count(parts.source)
         options = {"config": config, "language": parts.language}
-        make = SentenceDedupSignature(signatures, **options)
-        find = SentenceFindDedups(signatures, duplicates, config=config)
-        remove = SentenceDedupFilter(duplicates, **options)
+        make = SentenceDedupSignature(str(signatures), finder_workers=buckets, **options)
+        find = FindRepeats(signatures, repeats)
+        remove = SentenceDedupFilter(str(repeats), **options)
         return [
             Stage(name="signatures", pipeline=[parts.read(), make], tasks=parts.tasks),
-            Stage(name="duplicates", pipeline=[find], tasks=1),
+            Stage(name="repeats", pipeline=[find], tasks=buckets),
             Stage(name="texts", pipeline=[parts.read(), remove, parts.write()], tasks=parts.tasks),
         ]
 

@@ -1,24 +1,34 @@
-"""The texts between two stages, as parts: compressed JSON lines, one part for each task."""
+"""The texts between two stages, as parts: compressed JSON lines, one part for each task.
+
+A part has the texts of a file, or of a piece of a large one: a range of bytes of JSON lines, or row
+groups of Parquet. Where files are cut depends on the files only.
+"""
 
 import gzip
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from datatrove.data import Document
 
-from zoo.data.readers.documents import ReaderConfig, read_documents
+from zoo.data.readers.documents import ReaderConfig, document_parts
 from zoo.data.readers.text_io import read_lines
+from zoo.data.streams.json_lines import JsonLinesShard, count_rows
+from zoo.data.streams.shards import Segment, Shard
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.output.atomic import atomic_write
+from zoo.io.paths import readable_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 COMPRESSION_LEVEL = 3
 SUFFIX = ".jsonl.gz"
+MIN_PIECE_BYTES = 16 << 20
+MAX_PIECES = 512  # of all files, besides small ones
 
 
 def part_name(task: int) -> str:
@@ -33,25 +43,68 @@ class PartCounts(JsonStruct):
     characters: int = 0
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A file, or a piece of one, that a task reads.
+
+    Attributes:
+        shard: the file.
+        segment: the rows of the piece.
+        name: how a text names its file.
+        previous_rows: number of rows before the piece, where it counts its rows from 0.
+    """
+
+    shard: Shard
+    segment: Segment
+    name: str
+    previous_rows: int
+
+
+def cut_files(shards: Sequence[Shard]) -> list[Piece]:
+    """Return the pieces of files, in the order of their texts.
+
+    Pieces have ``MIN_PIECE_BYTES`` or more, and of a large input a ``MAX_PIECES``-th.
+    """
+    total = sum(shard.size for shard in shards)
+    target_bytes = max(MIN_PIECE_BYTES, total // MAX_PIECES)
+    pieces = []
+    for number, shard in enumerate(shards):
+        name = readable_name(shard.file)
+        segments = shard.segments(number, target_bytes)
+        previous_rows = [0] * len(segments)
+        if isinstance(shard, JsonLinesShard) and len(segments) > 1:
+            starts = [segment.start_offset for segment in segments]
+            previous_rows = count_rows(shard.file, starts)
+        for segment, count in zip(segments, previous_rows, strict=True):
+            pieces.append(Piece(shard, segment, name, count))
+    return pieces
+
+
 class ReadTexts:
-    """The first step of the first stage: the texts of a file of the input.
+    """The first step of the first stage: the texts of a piece of the input.
 
     Args:
-        files: the files, one for each task.
-        names: how a text names its file.
+        pieces: the pieces, one for each task.
         reader: separation of files into texts.
     """
 
-    def __init__(self, files: Sequence[Path], names: Sequence[str], reader: ReaderConfig) -> None:
-        self.files = list(files)
-        self.names = list(names)
+    def __init__(self, pieces: Sequence[Piece], reader: ReaderConfig) -> None:
+        self.pieces = list(pieces)
         self.reader = reader
 
     def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
-        """Yield the texts of a task, each with the name and the number that it has in its file."""
-        texts = read_documents([self.files[rank]], self.reader)
-        for number, text in enumerate(texts, 1):
-            yield Document(text=text, id=f"{self.names[rank]}:{number}")
+        """Yield the texts of a task, each with the name of its file and the number of its row.
+
+        The parts of a text that is too long have a second number.
+        """
+        piece = self.pieces[rank]
+        segment = piece.segment
+        rows = piece.shard.rows(segment, segment.start_row, segment.start_offset, self.reader)
+        for row in rows:
+            row_id = f"{piece.name}:{piece.previous_rows + row.next_row}"
+            for number, text in enumerate(document_parts(row.text), 1):
+                if text and not text.isspace():
+                    yield Document(text=text, id=row_id if number == 1 else f"{row_id}.{number}")
 
 
 class ReadPart:

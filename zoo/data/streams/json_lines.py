@@ -1,7 +1,7 @@
 """JSON lines that are not compressed: any line is found by its byte."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +87,23 @@ def count_lines(path: Path, end: int) -> int:
             lines += block.count(b"\n")
             end -= len(block)
     return lines
+
+
+def count_rows(path: Path, offsets: Sequence[int]) -> list[int]:
+    """Return the number of rows before each of several bytes where rows begin, in their order."""
+    counts = []
+    rows = 0
+    position = 0
+    with open_regular(path) as file, reading(path):
+        for offset in offsets:
+            while position < offset:
+                line = file.readline(MAX_ROW_BYTES + 1)
+                if not line:
+                    break
+                if position == 0:
+                    rows += not line.removeprefix(BYTE_ORDER_MARK).isspace()
+                else:
+                    rows += not line.isspace()
+                position += len(line)
+            counts.append(rows)
+    return counts

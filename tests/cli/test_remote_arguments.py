@@ -127,5 +127,5 @@ def test_python_functions_read_urls(inputs: Path, store: Store) -> None:
     expected = zoo.run("classify", inputs / "model", ["one text", "another text"])
     results = zoo.run("classify", store.at("model"), input=store.at("texts.txt"))
     assert [row["scores"] for row in results] == [row["scores"] for row in expected]
-    with pytest.raises(UsageError, match="is a URL"):
+    with pytest.raises(UsageError, match="can only be read"):
         zoo.run("classify", inputs / "model", "a", output="https://host/a.jsonl")

@@ -207,7 +207,7 @@ def run_words(inputs: Path) -> list[object]:
     """Return a run of six steps with a checkpoint after each second one."""
     run = ["pretrain", "gpt", "--size", "tiny", "--train", inputs / "texts.txt", *STEPS[2:]]
     steps = ["--set", "vocab_size=300", "--set", "save_steps=2", "--set", "save_total_limit=2"]
-    return [*run, "--max-steps", "6", *steps]
+    return [*run, "--max-steps", "6", *steps, "--keep-optimizer"]
 
 
 def is_same_run(store: Store, local: Path) -> None:
@@ -226,6 +226,13 @@ def is_same_run(store: Store, local: Path) -> None:
         assert remote_files[name] == local_files[name], name
 
 
+def cut_off_run(store: Store) -> None:
+    """Leave of a run what a process that was killed after step 4 has uploaded."""
+    for name in contents(store, "runs/x"):
+        if name.startswith("model/") or "step-00000006" in name or name == "final.json":
+            store.remove(f"runs/x/{name}")
+
+
 def test_a_run_of_a_bucket(inputs: Path, store: Store, failing: float) -> None:
     assert warm.zoo(*run_words(inputs), "-o", "local").returncode == 0
     url = store.at("runs/x")
@@ -238,10 +245,7 @@ def test_a_run_of_a_bucket(inputs: Path, store: Store, failing: float) -> None:
     assert uploads() == []
     done = warm.zoo(*run_words(inputs), "-o", url)
     assert done.returncode == 2 and f"{url} exists" in done.stderr
-    # A process that was killed after step 4 has left this.
-    for name in contents(store, "runs/x"):
-        if name.startswith("model/") or "step-6" in name or name == "final.json":
-            store.remove(f"runs/x/{name}")
+    cut_off_run(store)
     store.failing = failing
     done = warm.zoo("pretrain", "--resume", url)
     store.failing = 0
@@ -253,6 +257,39 @@ def test_a_run_of_a_bucket(inputs: Path, store: Store, failing: float) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(Path("longer", "run.json").read_text())["parent"]["path"] == url
+    done = warm.zoo(*run_words(inputs), "-o", url, "--auto-resume")  # It is finished.
+    assert done.returncode == 0, done.stderr
+    is_same_run(store, Path("local"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_run_that_is_started_again_until_it_ends(
+    inputs: Path, store: Store, processes: int, *, streaming: bool
+) -> None:
+    store["texts.txt"] = (inputs / "texts.txt").read_bytes()
+    words = run_words(inputs)
+    if streaming:
+        done = warm.zoo(*words, "-o", inputs / "gpt")
+        assert done.returncode == 0, done.stderr
+        words += ["--streaming", "--tokenizer", inputs / "gpt" / "model", "--workers", "1"]
+        words += ["--set", "data.stream.eval_documents=4"]
+    local = warm.in_processes(processes, *words, "-o", "local", "--auto-resume")
+    assert local.returncode == 0, local.stderr
+    words[words.index(inputs / "texts.txt")] = store.at("texts.txt")
+    url = store.at("runs/x")
+    store.failing = 0.1
+    for _ in range(3):  # It begins, is resumed, and is finished.
+        done = warm.in_processes(processes, *words, "-o", url, "--auto-resume")
+        assert done.returncode == 0, done.stderr
+        assert f"model: {url}/model" in done.stdout
+        store.failing = 0
+        is_same_run(store, Path("local"))
+        assert uploads() == []
+        if "resumed" not in done.stderr:
+            cut_off_run(store)
+        store.failing = 0.1
 
 
 @pytest.mark.long
@@ -262,9 +299,7 @@ def test_a_run_whose_data_changed_is_not_resumed(inputs: Path, store: Store) -> 
     words[words.index(inputs / "texts.txt")] = store.at("texts.txt")
     url = store.at("runs/x")
     assert warm.zoo(*words, "-o", url).returncode == 0
-    for name in contents(store, "runs/x"):
-        if name.startswith("model/") or "step-6" in name or name == "final.json":
-            store.remove(f"runs/x/{name}")
+    cut_off_run(store)
     store["texts.txt"] = store["texts.txt"].replace(b"e", b"i")
     before = contents(store, "runs/x")
     done = warm.zoo("pretrain", "--resume", url)
@@ -285,25 +320,29 @@ def test_a_checkpoint_that_cannot_be_uploaded_does_not_end_a_run(
 
 
 @pytest.mark.long
-def test_a_run_that_is_killed_and_resumed(inputs: Path, store: Store) -> None:
+def test_a_run_that_is_killed_and_started_again(inputs: Path, store: Store) -> None:
     assert warm.zoo(*run_words(inputs), "-o", "local").returncode == 0
-    url = store.at("runs/x")
+    words = [*run_words(inputs), "-o", store.at("runs/x"), "--auto-resume"]
     store.failing = 0.1
-    for step in (2, 4):
-        words = ["pretrain", "--resume", url] if step > 2 else [*run_words(inputs), "-o", url]
-        process = subprocess.Popen([sys.executable, "-m", "zoo", *map(str, words)])
+    # The first upload of the first checkpoint, its last one, and those of later checkpoints.
+    for killed_at in ("step-00000002/", "run.json", "step-00000004/", "step-00000006/"):
+        command = [sys.executable, "-m", "zoo", *map(str, words)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        store.log.clear()
         while process.poll() is None:
             uploaded = [path for method, path in list(store.log) if method == "PUT"]
-            if any(f"step-{step}/" in path for path in uploaded):
+            if any(killed_at in path for path in uploaded):
                 process.kill()
             time.sleep(0.02)
-        assert process.wait() in (0, -signal.SIGKILL)
-        if step == 4:  # Another machine goes on.
+        _, errors = process.communicate()
+        assert process.returncode == -signal.SIGKILL, errors
+        if killed_at in ("step-00000002/", "step-00000004/"):  # Another machine goes on.
             shutil.rmtree(Path(os.environ["ZOO_HOME"], "uploads"))
-    done = warm.zoo("pretrain", "--resume", url)
+    done = warm.zoo(*words)
     store.failing = 0
     assert done.returncode == 0, done.stderr
     is_same_run(store, Path("local"))
+    assert uploads() == []
 
 
 @pytest.mark.parametrize(

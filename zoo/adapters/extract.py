@@ -16,6 +16,7 @@ from zoo.adapters.lora import LoRA
 from zoo.checkpoint import AdapterRecord, Checkpoint
 from zoo.errors import UsageError
 from zoo.inference.load_model import load_model
+from zoo.io.paths import readable_name
 from zoo.io.sizes import size_problem
 from zoo.io.tensors.finite import require_finite
 from zoo.nn.layers.skip_init import init_empty_weights
@@ -109,7 +110,7 @@ def extract(
         sources=[base.path, tuned.path],
         force=force,
         modules=tuned.module_weights(),
-        training={"extracted_from": str(tuned.path), "relative_error": error},
+        training={"extracted_from": readable_name(tuned.path), "relative_error": error},
     )
     return ExtractReport(
         path=path,

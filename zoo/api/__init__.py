@@ -52,7 +52,7 @@ def load(
 
     Args:
         ref: a directory, a name in the store or the registry, a family, or a Hub repository
-            ``organisation/name``, as for ``zoo run``.
+            ``organisation/name``, as for ``zoo run``; or a URL such as ``s3://bucket/model``.
         backend: ``cpu``, ``cuda``, ``onnx``, or ``auto`` for the fastest available.
         device: device, such as ``cuda:1``.
         dtype: dtype of the computation, such as ``float32``; the default depends on the backend.
@@ -78,7 +78,9 @@ def load(
     from zoo.conversion.cache import resolve_adapted
     from zoo.exporting.session import open_session
     from zoo.io.paths import as_paths
+    from zoo.io.remote.cache import forget_snapshots
 
+    forget_snapshots()
     checkpoint = resolve_adapted(fspath(ref), as_paths(adapter), revision=revision, offline=offline)
     session = open_session(checkpoint, backend, device, dtype, threads)
     return Model(checkpoint, session)
@@ -1040,25 +1042,32 @@ class Model:
             >>> model.run_table("embed", "reviews.csv", "v.npy", text="review")  # doctest: +SKIP
             5000
         """
+        from zoo.api.remote_outputs import local_outputs, remote_outputs
         from zoo.tasks import make_task
         from zoo.tasks.table import open_input, require_output, run_options, write_results
 
         source = fspath(input)
-        path = Path(fspath(output))
-        require_output(task, path, force=force, resume=resume, source=source, excel_safe=excel_safe)
-        given = open_input(
-            task,
-            source=source,
-            file_format=format,
-            text=text,
-            pair=pair,
-            options=run_options(task, options),
-            digests=True,
-        )
-        runner: Task = make_task(
-            task, self.checkpoint, self.session, tokenizer=self.tokenizer, **given.options
-        )
-        return write_results(runner, given, path, resume=resume, force=force, excel_safe=excel_safe)
+        call = {"output": output, "resume": resume, "force": force}
+        with local_outputs(call, remote_outputs(call)) as local_call:
+            path = Path(fspath(local_call["output"]))
+            require_output(
+                task, path, force=force, resume=resume, source=source, excel_safe=excel_safe
+            )
+            task_input = open_input(
+                task,
+                source=source,
+                file_format=format,
+                text=text,
+                pair=pair,
+                options=run_options(task, options),
+                digests=True,
+            )
+            runner: Task = make_task(
+                task, self.checkpoint, self.session, tokenizer=self.tokenizer, **task_input.options
+            )
+            return write_results(
+                runner, task_input, path, resume=resume, force=force, excel_safe=excel_safe
+            )
 
     def _run(
         self,

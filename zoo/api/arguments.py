@@ -5,8 +5,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, get_args, get_origin
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast, get_args, get_origin
 
+from zoo.api.remote_outputs import local_outputs, remote_outputs, with_urls
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.limits import MAX_THREADS
 from zoo.io.local import require_local
@@ -56,18 +57,20 @@ RANGES = {
 
 
 def checked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """Check choices and ranges of the arguments before a function is called.
+    """Check choices and ranges of the arguments, and let outputs be URLs.
 
     A parameter that is annotated with a ``Literal`` takes its values, and one of ``RANGES`` takes
-    numbers of its range. The function then raises ``UsageError`` for others.
+    numbers of its range. The function then raises ``UsageError`` for others. It gets a path of this
+    machine for an output that is a URL, and the output is uploaded when the function returns.
     """
     signature = inspect.signature(function)
+    options_name = _name_of_options(signature)
 
     @functools.wraps(function)
     def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Returned:
         forget_snapshots()
-        values = signature.bind(*arguments, **options).arguments
-        for name, value in values.items():
+        bound = signature.bind(*arguments, **options)
+        for name, value in bound.arguments.items():
             if value is None or isinstance(value, bool):
                 continue
             annotation = signature.parameters[name].annotation
@@ -80,9 +83,25 @@ def checked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Re
             takes_text = annotation is str or str in get_args(annotation)
             if name in RANGES and not takes_text:
                 require_range(name, value, RANGES[name])
-        return function(*arguments, **options)
+        bound.apply_defaults()
+        call_values = {**bound.arguments, **bound.arguments.get(options_name, {})}
+        output_names = remote_outputs(call_values)
+        if not output_names:
+            return function(*arguments, **options)
+        with local_outputs(call_values, output_names) as local_values:
+            local_paths: dict[str, Any] = {name: local_values[name] for name in output_names}
+            result = function(*arguments, **{**options, **local_paths})
+        return cast(Returned, with_urls(result))
 
     return call
+
+
+def _name_of_options(signature: inspect.Signature) -> str:
+    """Return the name of the parameter for further options, such as ``options``; empty without."""
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            return name
+    return ""
 
 
 def literal_values(annotation: Any) -> list[str]:
@@ -136,7 +155,11 @@ def as_reference(ref: AnyPath) -> str:
 
 
 def as_path(path: AnyPath | None, use: Literal["file", "output"]) -> Path | None:
-    """Return a path, or ``None``; what a URL names is downloaded, and no output is a URL."""
+    """Return a path, or ``None``; what a URL names is downloaded.
+
+    Raises:
+        UsageError: it is a URL that cannot be read, or that an output of a function cannot have.
+    """
     if path is None:
         return None
     if use == "file":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from zoo.api import Model
 from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked, require_backend
 from zoo.errors import UsageError, did_you_mean
-from zoo.io.paths import as_paths
+from zoo.io.paths import as_paths, readable_name
 from zoo.io.remote.cache import fetch
 from zoo.plugins.tasks import evaluation_task, find_task, public_tasks
 
@@ -261,7 +261,7 @@ class EvaluationCall:
         return {
             "reference": self.reference,
             "task": self.task,
-            "data": [str(path) for path in self.data],
+            "data": [readable_name(path) for path in self.data],
             **self.options,
         }
 

@@ -213,7 +213,7 @@ def table(
     """
     all_rows = []
     for row in (header, *rows):
-        all_rows.append([escape_controls(cell) for cell in row])
+        all_rows.append([escape_controls(with_places(cell)) for cell in row])
     available_width = terminal_width(_stdout())
     for name in drops:
         if available_width is None or _table_width(_widths(all_rows)) <= available_width:

@@ -232,8 +232,8 @@ PATH = PathText()
 class DirectoryType(LocalPath):
     """Directory to write."""
 
-    def __init__(self) -> None:
-        super().__init__("output")
+    def __init__(self, *, takes_url: bool = True) -> None:
+        super().__init__("output", takes_url=takes_url)
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -10,8 +10,7 @@ import click
 from zoo.cli import output
 from zoo.cli.parameter_types import KeptFile, LocalPath, PathText, RunDirectory
 from zoo.data.readers.text_io import split_name
-from zoo.io.numbers import int_from_environment
-from zoo.io.urls import is_remote, parse_url
+from zoo.io.urls import is_remote
 
 
 @contextlib.contextmanager
@@ -39,43 +38,11 @@ def local_arguments(ctx: click.Context, options: dict[str, Any]) -> Iterator[dic
     if not output_names:
         yield local_options
         return
-    from zoo.io.remote.publish import publishing
+    from zoo.api.remote_outputs import local_outputs
 
-    outputs = []
-    for name in output_names:
-        remote_output = _begin(name, local_options)
-        path = remote_output.path
-        local_options[name] = path if isinstance(options[name], Path) else str(path)
-        outputs.append(remote_output)
-    ctx.params.update(local_options)
-    with output.held(), publishing(outputs):
-        yield local_options
-
-
-def _begin(name: str, options: dict[str, Any]) -> Any:
-    """Return an output with a URL, once it is clear that it may be written."""
-    from zoo.data.many_files.plan import is_many
-    from zoo.io.remote.publish import RemoteOutput
-
-    url = parse_url(options[name])
-    assert url is not None, "the caller checks it"
-    force = bool(options.get("force"))
-    is_main = int_from_environment("RANK", 0) == 0
-    if "auto_resume" in options:  # The command trains.
-        run = RemoteOutput(url, "run")
-        is_resumed = name == "resume" or (options["auto_resume"] and run.has_begun())
-        run.begin(force=force, resume=is_resumed, is_main=is_main)
-        return run
-    inputs = options.get("source") or options.get("eval_data") or ()
-    if isinstance(inputs, str):
-        inputs = (inputs,)
-    if name == "output" and "shard" in options and (is_many(inputs) or options["shard"]):
-        job = RemoteOutput(url, "job", part=options["shard"] or "")
-        job.begin(force=force, resume=bool(options.get("resume")))
-        return job
-    result = RemoteOutput(url, "output")
-    result.begin(force=force, resume=bool(options.get("resume")))
-    return result
+    with output.held(), local_outputs(local_options, output_names) as command_options:
+        ctx.params.update(command_options)
+        yield command_options
 
 
 def _fetch(value: Any) -> Any:

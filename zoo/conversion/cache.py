@@ -12,6 +12,7 @@ from zoo.errors import SourceError, UsageError, ZooError
 from zoo.hub.reference import resolve
 from zoo.hub.source import locate_or_download
 from zoo.io.cached_directories import touch_and_evict, use_cached
+from zoo.io.remote.cache import fetch
 from zoo.version import __version__
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def resolve_adapted(
         return resolve_checkpoint(text, head=head, **options)
     from zoo.adapted_models.checkpoint import AdaptedCheckpoint, adapter_record, load_adapter
 
-    checkpoints = [load_adapter(Path(path)) for path in adapters]
+    checkpoints = [load_adapter(fetch(path)) for path in adapters]
     first_adapter = checkpoints[0]
     last_adapter = checkpoints[-1]
     if head not in (None, last_adapter.head_name):

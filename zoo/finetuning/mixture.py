@@ -14,6 +14,7 @@ from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.order import EpochShuffle, ProportionalMixture, WeightedMixture
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import TaskData, TaskSplit
+from zoo.io.paths import readable_name
 from zoo.training.config.finetune import TableConfig
 from zoo.training.mixed_dataset import TableSources
 
@@ -91,7 +92,7 @@ def _sources_by_file(paths: Iterable[str]) -> dict[str, str]:
     for path in paths:
         name, file = split_name(path)
         for expanded_path in expand_paths([file]):
-            sources[str(expanded_path)] = name
+            sources[readable_name(expanded_path)] = name
     return sources
 
 

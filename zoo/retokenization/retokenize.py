@@ -33,6 +33,7 @@ from zoo.inference.load_model import load_model
 from zoo.io.digests.files import hash_folder
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
+from zoo.io.paths import readable_name
 from zoo.io.progress import progress
 from zoo.io.tensors.finite import require_finite
 from zoo.io.tensors.formats import STORAGE, TensorInfo, TensorReader, TensorToWrite
@@ -223,6 +224,7 @@ def _write(
     for name in module_weight_files(old_model.pooling):
         (staging / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(checkpoint.path / name, staging / name)
+    source = readable_name(checkpoint.path)
     manifest = Manifest(
         zoo=FORMAT_VERSION,
         created_by={"plm-zoo": __version__},
@@ -230,7 +232,7 @@ def _write(
         licence=checkpoint.manifest.licence or checkpoint.manifest.base_licence,
         dtypes=dict(checkpoint.manifest.dtypes),
         ties=checkpoint.family.weights(config, checkpoint.head_name).aliases(),
-        account={"retokenized": {**settings, **plan.counts, "from": str(checkpoint.path)}},
+        account={"retokenized": {**settings, **plan.counts, "from": source}},
     )
     (staging / MANIFEST).write_bytes(encode_manifest(manifest))
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from zoo.cli.options import common_options, output_option
+from zoo.cli.options import common_options, shared_option
 from zoo.cli.output import result
+from zoo.cli.parameter_types import DirectoryType
 
 KINDS = (
     "encoder",
@@ -54,7 +55,7 @@ checkpoints of the family, and the models of transformers that outputs are compa
     metavar="PREFIX",
     help="Prefix of the names of its classes.  [default: the words of NAME, capitalized]",
 )
-@output_option()
+@shared_option("output", "Output directory.", metavar="DIR", type=DirectoryType(takes_url=False))
 @common_options
 def command(
     name: str, like: str, class_prefix: str | None, output: Path | None, as_json: bool

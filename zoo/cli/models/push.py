@@ -21,7 +21,7 @@ Examples:
   zoo push ./model-onnx organisation/name-onnx
   zoo push ./hub-directory organisation/name --yes"""
 )
-@click.argument("path", metavar="DIR", type=LocalPath("file", takes_url=False))
+@click.argument("path", metavar="DIR", type=LocalPath("file"))
 @click.argument("repo", metavar="REPO")
 @click.option("--yes", is_flag=True, help="Upload; without it, nothing is sent.")
 @click.option("--public", is_flag=True, help="Make a new repository public.")

@@ -13,6 +13,7 @@ from zoo.data.readers.text_io import COMPRESSED, read_lines
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.io.json import parse_json
 from zoo.io.numbers import is_number
+from zoo.io.paths import readable_name
 
 JSON_LINES = (".jsonl", ".ndjson")
 PARQUET_ROWS = 1024  # Rows that are read together.
@@ -136,9 +137,11 @@ def column_names(path: Path, suffix: str | None = None) -> tuple[str, ...]:
 def _json_rows(
     path: Path, columns: Sequence[str] | None, problems: RowProblems, others: bool
 ) -> Iterator[Row]:
+    file = readable_name(path)
+
     def parse_row(numbered_line: tuple[int, str]) -> Row:
         number, line = numbered_line
-        location = f"{path}:{number}"
+        location = f"{file}:{number}"
         values = parse_cell(line, location)
         if not isinstance(values, dict):
             raise RowError(f"{location} is not a JSON object", "give one object per line")
@@ -175,8 +178,9 @@ def _delimited_rows(
     is_numbered = columns is not None and all(map(is_number, columns))
     dialect = find_dialect(path, suffix, columns)
     header: list[str] = []
+    file = readable_name(path)
     for number, cells in read_records(path, dialect):
-        location = f"{path}:{number}"
+        location = f"{file}:{number}"
         if isinstance(cells, RowError):
             if not header:
                 raise cells
@@ -220,10 +224,11 @@ def _parquet_rows(
         _require_columns(schema.names, columns, str(path))
         types = {field.name: str(field.type) for field in schema}
         classes = ClassColumns(path, schema.metadata)
+        file = readable_name(path)
 
         def decode_row(numbered_row: tuple[int, dict[str, Any]]) -> Row:
             number, values = numbered_row
-            location = f"{path}, row {number}"
+            location = f"{file}, row {number}"
             return Row(location, classes.decode(values, location), types)
 
         names = None

@@ -25,6 +25,7 @@ from zoo.finetuning.setup import FineTuneSetup
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.io.output.full_disks import writing
+from zoo.io.paths import readable_name
 from zoo.metrics.likelihood import LARGEST, perplexity
 from zoo.nn.devices import resolve_device
 from zoo.training.config.run_config import config_type
@@ -105,7 +106,7 @@ def _score(
     checkpoints = [*(teacher.checkpoint for teacher in setup.objective.teachers), student]
     graphs = RunHistory.read(run).seconds > LONG_RUN
     speeds = measure_speeds(checkpoints, backends or default_backends(graphs=graphs))
-    references = [*setup.config.distillation.teachers, str(run / MODEL)]
+    references = [*setup.config.distillation.teachers, readable_name(run / MODEL)]
     qualities = [*teacher_qualities, student_quality]
     models = []
     for number, checkpoint in enumerate(checkpoints):

@@ -8,6 +8,7 @@ complete, such as ``zoo.json``, are uploaded after all others, and removed befor
 import contextlib
 import logging
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +36,13 @@ UPLOADS = "uploads"
 JOB_RECORD = ".zoo-files.json"  # The record of a job of many files.
 # A run, a checkpoint, a model, an export or a corpus is complete when it has one of these.
 _LAST = (*MANIFESTS, "state.json", "run.json", "seeds.json", "stages.json", JOB_RECORD)
+_RUN_RECORDS = ("run.json", "seeds.json", "stages.json")
+# What a run has before its first checkpoint is complete, by itself or in the runs of a folder.
+_RUN_FILE = re.compile(
+    r"((seed|stage)-\d+/)*"
+    r"(checkpoints/step-\d+/[^/]+|config\.yaml|run\.json|[a-z]+\.jsonl|report\.html|events\.[^/]+)"
+)
+_CHECKPOINT = re.compile(r"(.+/)?checkpoints/step-\d+/")
 _SKIPPED_ENDINGS = (".lock", ".part", ".part.json")
 _DELETE_FIRST = "the outputs of a store are not moved out of the way; give another -o"
 
@@ -113,7 +121,9 @@ class RemoteOutput:
                 path.unlink()
             self._pull_names(remote_files)
             return
-        if remote_files and not resume:
+        if self._is_rest_of_run(remote_files):
+            LOG.warning("warning: %s is replaced: no checkpoint in it is complete", self.url)
+        elif remote_files and not resume:
             self._check_replaced(remote_files, force=force)
         if remote_files and resume:
             raise UsageError(f"{self.url} exists", "give --force to replace it, or another -o")
@@ -123,8 +133,19 @@ class RemoteOutput:
             self._discard()
 
     def has_begun(self) -> bool:
-        """Return whether the store has the output, or a part of it."""
-        return bool(self._list())
+        """Return whether the store has the output, or a part of it.
+
+        A run whose first checkpoint was not uploaded completely has not begun.
+        """
+        remote_files = self._list()
+        return bool(remote_files) and not self._is_rest_of_run(remote_files)
+
+    def _is_rest_of_run(self, names: Iterable[str]) -> bool:
+        """Return whether files are what an interrupted upload has left of a new run."""
+        name_set = set(names)
+        if self._use != "run" or not name_set or not name_set.isdisjoint(_RUN_RECORDS):
+            return False
+        return all(_RUN_FILE.fullmatch(name) for name in name_set)
 
     def end(self) -> None:
         """Let other processes write the output."""
@@ -310,6 +331,9 @@ class RemoteOutput:
         uploaded = {name: file.version for name, file in self._record.files.items()}
         if self.path.is_dir() and versions == uploaded:
             return  # What is here is at least as new.
+        all_names = set(remote_files)
+        remote_files = _without_parts_of_checkpoints(remote_files)
+        self._remote_names = all_names - remote_files.keys()
         total = sum(file.bytes or 0 for file in remote_files.values())
         with progress(f"fetching {self.url}", total, bytes_=True) as advance:
             for name, file in remote_files.items():
@@ -427,6 +451,16 @@ def refresh_names(folder: Path) -> None:
     output = output_of(folder)
     if output is not None:
         output.add_remote_names()
+
+
+def _without_parts_of_checkpoints(files: Mapping[str, RemoteFile]) -> dict[str, RemoteFile]:
+    """Return the files of a run without checkpoints whose upload was interrupted."""
+    complete_files = {}
+    for name, file in files.items():
+        match = _CHECKPOINT.match(name)
+        if match is None or f"{match[0]}state.json" in files:
+            complete_files[name] = file
+    return complete_files
 
 
 def _is_placeholder(path: Path) -> bool:

@@ -41,6 +41,7 @@ OPEN = {
     ("t5", "umt5"): {"none", "seq2seq-lm"},
     ("bloom", "none"): {"none", "causal-lm"},
     ("bloom", "causal-lm"): {"none", "causal-lm"},
+    ("bigbird_pegasus", "none"): {"none", "seq2seq-lm"},
     ("ernie", "sequence-classification"): TEXTS,
     ("gte", "sequence-classification"): {"none", *TEXTS},
     ("llama", "gemma2"): {"none", "causal-lm"},

@@ -94,6 +94,8 @@ SHAPES |= {
     "ettin": {**SHAPES["modernbert"], "local_attention": 4},
     # Rows of more than 7 tokens have block-sparse attention.
     "bigbird": {**SMALL, "block_size": 1, "num_random_blocks": 1, "sep_token_id": 5},
+    # Sources of more than 7 tokens have block-sparse attention.
+    "bigbird_pegasus": {**FAIRSEQ, "block_size": 1, "num_random_blocks": 1},
     "eurobert": {**GROUPED, "bos_token_id": 1, "eos_token_id": 2, "mask_token_id": 4},
     "gte": SMALL,
     "jina": SMALL,
@@ -218,6 +220,12 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "pegasus": {**SEQ2SEQ, "scaled": ("seq2seq-lm", {"scale_embedding": True}, {})},
     "bigbird": {**ENCODER, "pretraining": ("pretraining", {}, {})},
+    "bigbird_pegasus": {
+        **SEQ2SEQ,
+        "biases": ("seq2seq-lm", {"use_bias": True}, {}),
+        "sequence-classification": ("sequence-classification", {"num_labels": 4}, {}),
+        "question-answering": ("question-answering", {}, {}),
+    },
     "roformer": WORDS,
     "xlm": {
         **WORDS,

@@ -62,6 +62,7 @@ def block_rules(
     *,
     inner: int | None = None,
     qkv_bias: bool = True,
+    out_bias: bool = True,
 ) -> list[Rule]:
     """Return the rules for a ``PostNormBlock``.
 
@@ -72,6 +73,7 @@ def block_rules(
         target: template of the prefix of our names.
         inner: inner width of the feed-forward network; ``None`` for ``intermediate_size``.
         qkv_bias: whether queries, keys and values have biases.
+        out_bias: whether the output projection of attention has a bias.
     """
     width = config.hidden_size
     inner = inner or config.intermediate_size
@@ -80,10 +82,11 @@ def block_rules(
         return module_rule(source + hub_name, target + name, *shape)
 
     parameter = "{p}" if qkv_bias else "weight"
+    out_rule = module_rule if out_bias else weight_rule
     qkv = tuple(f"{source}{part}.{parameter}" for part in (names.query, names.key, names.value))
     return [
         Rule(qkv, f"{target}attention.qkv.{parameter}", (3 * width, width), Concat(3)),
-        rule(names.out, "attention.out", width, width),
+        out_rule(source + names.out, f"{target}attention.out", width, width),
         rule(names.attention_norm, "attention_norm", width),
         rule(names.up, "ffn.up", inner, width),
         rule(names.down, "ffn.down", width, inner),

@@ -9,7 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zoo.weights.constants import sinusoidal_positions
-from zoo.weights.encoder_rules import FAIRSEQ_NAMES, BlockNames, block_rules, module_rule
+from zoo.weights.encoder_rules import (
+    FAIRSEQ_NAMES,
+    BlockNames,
+    block_rules,
+    module_rule,
+    weight_rule,
+)
 from zoo.weights.head_rules import lm_head_rules
 from zoo.weights.ops import Concat
 from zoo.weights.rules import Constant, Ignore, Rule, TiedAlias, WeightMap
@@ -33,14 +39,18 @@ def cross_attention_rules(
     source: str,
     target: str = "decoder.layers.{j}.",
     names: BlockNames = CROSS_NAMES,
+    *,
+    bias: bool = True,
 ) -> list[Rule]:
     """Return the rules for the cross-attention of a ``PostNormDecoderBlock``."""
     width = config.hidden_size
-    keys_and_values = tuple(f"{source}{part}.{{p}}" for part in (names.key, names.value))
+    rule = module_rule if bias else weight_rule
+    parameter = "{p}" if bias else "weight"
+    keys_and_values = tuple(f"{source}{part}.{parameter}" for part in (names.key, names.value))
     return [
-        module_rule(source + names.query, f"{target}cross.q", width, width),
-        Rule(keys_and_values, f"{target}cross.kv.{{p}}", (2 * width, width), Concat(2)),
-        module_rule(source + names.out, f"{target}cross.out", width, width),
+        rule(source + names.query, f"{target}cross.q", width, width),
+        Rule(keys_and_values, f"{target}cross.kv.{parameter}", (2 * width, width), Concat(2)),
+        rule(source + names.out, f"{target}cross.out", width, width),
         module_rule(source + names.attention_norm, f"{target}cross_norm", width),
     ]
 
@@ -54,6 +64,8 @@ def seq2seq_rules(
     final_norm: bool = False,
     shared_table: bool = True,
     prefix: str = PREFIX,
+    final_norm_name: str = "layer_norm",
+    blocks: Sequence[Rule] | None = None,
 ) -> WeightMap:
     """Return the rules for the embeddings and blocks of encoder and decoder.
 
@@ -65,6 +77,8 @@ def seq2seq_rules(
         final_norm: whether norms follow the last blocks.
         shared_table: see ``token_rules``.
         prefix: prefix of the backbone's tensors in models with a head.
+        final_norm_name: Hub name of the norm after the last block, within its stack.
+        blocks: rules of the blocks of both stacks; ``None`` for the most common names.
     """
     width = config.hidden_size
     rows = config.max_positions + position_offset
@@ -78,16 +92,17 @@ def seq2seq_rules(
             norm = f"{target}embeddings.norm"
             rules.append(module_rule(f"{source}layernorm_embedding", norm, width))
         if final_norm:
-            rules.append(module_rule(f"{source}layer_norm", f"{target}final_norm", width))
-    decoder = f"{prefix}decoder.layers.{{j}}."
-    inner = config.decoder_ffn_dim
-    return WeightMap(
-        rules=[
-            *rules,
+            rules.append(module_rule(f"{source}{final_norm_name}", f"{target}final_norm", width))
+    if blocks is None:
+        decoder = f"{prefix}decoder.layers.{{j}}."
+        inner = config.decoder_ffn_dim
+        blocks = [
             *block_rules(config, FAIRSEQ_NAMES, f"{prefix}encoder.layers.{{i}}."),
             *block_rules(config, FAIRSEQ_NAMES, decoder, "decoder.layers.{j}.", inner=inner),
             *cross_attention_rules(config, decoder),
-        ],
+        ]
+    return WeightMap(
+        rules=[*rules, *blocks],
         drops=[
             Ignore(f"{prefix}{stack}.version", "a version of fairseq")
             for stack in ("encoder", "decoder")

@@ -931,6 +931,7 @@ def _start_or_resume(run: "Run", options: RunOptions) -> Training:
     Raises:
         UsageError: the run began with other settings, or other options decide what begins.
     """
+    from zoo.training.run import warn_of_late_hosts
     from zoo.training.seeds import resume_same_seeds
     from zoo.training.state.progress import is_seed_directory
 
@@ -946,6 +947,7 @@ def _start_or_resume(run: "Run", options: RunOptions) -> Training:
     for flag, value in exclusive_options.items():
         if value is not None:
             raise UsageError(f"--auto-resume and {flag} exclude each other", "leave one out")
+    warn_of_late_hosts(run.dist)
     # The main process decides: another one may look after it has begun.
     has_begun = run.has_begun(output) or is_seed_directory(output)
     if run.dist.broadcast("begun" if has_begun else "new") == "new":

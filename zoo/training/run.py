@@ -44,6 +44,7 @@ from zoo.training.directory import (
     set_aside,
 )
 from zoo.training.distributed.context import DistContext
+from zoo.training.distributed.joining import late_host_warning
 from zoo.training.logging.jsonl import PERFORMANCE_FILE
 from zoo.training.optim.lr_scheduler import lr_multiplier
 from zoo.training.setup import pretrain_setup
@@ -415,6 +416,13 @@ def warn_of_no_learning(config: RunConfig) -> None:
         f"{steps:,}",
         ratio,
     )
+
+
+def warn_of_late_hosts(dist: DistContext) -> None:
+    """Warn if a host that is lost cannot be replaced while the job runs."""
+    warning = late_host_warning(os.environ)
+    if warning and dist.is_main_process:
+        LOG.warning("warning: %s", warning)
 
 
 def log_processes(path: Path, record: RunManifest, dist: DistContext) -> None:

@@ -11,7 +11,12 @@ import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import Store
 
-from zoo.training.distributed.joining import NotStarted, compare_values, join
+from zoo.training.distributed.joining import (
+    NotStarted,
+    compare_values,
+    join,
+    late_host_warning,
+)
 
 TIMEOUT = 20.0
 
@@ -89,3 +94,27 @@ def test_equal_values_are_no_difference(server: Any) -> None:
 
 def wait_in(store: Store, key: str, rank: int) -> None:
     store.wait([key], timedelta(seconds=TIMEOUT))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "restarts", "shares_store", "is_warned"),
+    [
+        ("2", "3", "True", True),
+        ("2", "3", "False", False),
+        ("2", "0", "True", False),  # Nothing starts again.
+        ("1", "3", "True", False),
+    ],
+)
+def test_hosts_that_could_not_be_replaced(
+    hosts: str, restarts: str, shares_store: str, is_warned: bool
+) -> None:
+    """The variables are those that agents of ``torchrun`` set."""
+    environment = {
+        "GROUP_WORLD_SIZE": hosts,
+        "TORCHELASTIC_MAX_RESTARTS": restarts,
+        "TORCHELASTIC_USE_AGENT_STORE": shares_store,
+    }
+    warning = late_host_warning(environment)
+    assert bool(warning) == is_warned
+    assert warning == "" or "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all hosts" in warning
+    assert late_host_warning({}) == ""

@@ -221,7 +221,9 @@ class DistContext:
             2 * ANSWER_SECONDS, partial(self._answers_report, is_interruption=is_interruption)
         )
         if is_reported:
-            time.sleep(ANSWER_SECONDS / 2)
+            # A launcher interrupts this when the main process has ended, after its report.
+            with contextlib.suppress(KeyboardInterrupt):
+                time.sleep(ANSWER_SECONDS / 2)
         return is_reported
 
     def _answers_report(self, *, is_interruption: bool) -> bool:

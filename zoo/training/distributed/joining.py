@@ -14,6 +14,7 @@ from zoo.errors import Interrupted, first_names
 JOIN_KEY = "zoo/join/{rank}"  # The store's key of the token of a process that starts.
 ANSWER_KEY = "zoo/join/answer/{token}"  # The store's key of the prefix that it is answered with.
 COUNT_KEY = "joined"  # The key, with that prefix, of the number of processes that use it.
+SHARED_STORE_SWITCH = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 POLL_SECONDS = 0.02
 READ_SECONDS = 2.0  # Time in which other processes read a result.
 MAX_VALUE_LENGTH = 16  # characters of a digest in a message
@@ -74,6 +75,27 @@ def join(store: Store, rank: int, world_size: int, timeout: float) -> Store:
             )
         time.sleep(POLL_SECONDS)
     return own_store
+
+
+def late_host_warning(environment: Mapping[str, str]) -> str:
+    """Return a warning if a host could not join the job later, or an empty text.
+
+    The agents of ``torchrun`` keep the address of the store that they made for the first start, and
+    one that joins a later start waits for an address that nobody writes (torch 2.13,
+    ``DynamicRendezvousHandler.next_rendezvous``).
+
+    Args:
+        environment: variables that ``torchrun`` gives its processes.
+    """
+    restarts = environment.get("TORCHELASTIC_MAX_RESTARTS", "0")
+    hosts = environment.get("GROUP_WORLD_SIZE", "1")
+    shares_store = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if not shares_store or restarts == "0" or hosts == "1":
+        return ""
+    return (
+        "a host that replaces another one could not join this job; before torchrun starts, "
+        f"export {SHARED_STORE_SWITCH}=1 on all hosts"
+    )
 
 
 def compare_values(

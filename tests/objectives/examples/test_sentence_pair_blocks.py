@@ -202,14 +202,21 @@ def planned(split: Split, make_block: Any, **options: Any) -> list[list[list[int
         st.sampled_from([3, 10, 1000]), st.sampled_from([20, 1000]), st.sampled_from([2, 5, 256])
     ),
     packed=st.sampled_from([1, 50, 1 << 18]),
+    int32_tokens=st.sampled_from([0, 1 << 30]),
 )
 def test_pairs_are_those_of_the_loop(
-    make_block: Any, split: Split, length: int, copies: int, limits: Any, packed: int
+    make_block: Any,
+    split: Split,
+    length: int,
+    copies: int,
+    limits: tuple[int, int, int],
+    packed: int,
+    int32_tokens: int,
 ) -> None:
     options: dict[str, Any] = {"length": length, "special_tokens": 3}
-    names = ("GROUP_DOCUMENTS", "GROUP_SENTENCES", "PART_SENTENCES", "PACKED_PAIRS")
+    names = ("GROUP_DOCUMENTS", "GROUP_SENTENCES", "PART_SENTENCES", "PACKED_PAIRS", "INT32_TOKENS")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in zip(names, (*limits, packed), strict=True):
+        for name, value in zip(names, (*limits, packed, int32_tokens), strict=True):
             patch.setattr(sentence_pair_blocks, name, value)
         rng = generator(3, "pairs")
         rows = planned(split, make_block, rng=rng, dupe_factor=copies, **options)

@@ -27,6 +27,7 @@ GROUP_SENTENCES = 1 << 20  # Sentences of a group, at most, if two documents hav
 # Longer documents are cut into parts, whose pairs are made at the same time. A document of a
 # million sentences would otherwise be a million steps of one pair.
 PART_SENTENCES = 256
+INT32_TOKENS = 1 << 30  # Tokens of a group, with a margin for the length of a pair.
 PACKED_PAIRS = 1 << 18  # Pairs that are packed into rows together, at least.
 PAIR_BITS = 32  # Bits of the number of a pair among those that are packed together.
 WORD_BITS = 64
@@ -114,9 +115,8 @@ def document_groups(split: Split) -> Iterator[DocumentGroup]:
         first_sentence = int(documents[0])
         offsets = map_apart(split.sentences, first_sentence, int(documents[-1]) + 1)
         start = int(offsets[0])
-        # Half of the bytes make a search faster. Its end may be after the last document.
-        is_short = int(offsets[-1]) - start < 1 << 30
-        dtype = np.int32 if is_short else np.int64
+        # Half of the bytes make searches faster.
+        dtype = np.int32 if int(offsets[-1]) - start < INT32_TOKENS else np.int64
         bounds: Integers = (documents - first_sentence).astype(dtype)
         has_text = bounds[1:] > bounds[:-1]
         yield DocumentGroup(

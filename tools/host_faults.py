@@ -9,7 +9,7 @@ and `--auto-resume` keep up: a process is killed or stopped, a host is killed an
 for good, and the cable is pulled for 90 seconds. `--kills` kills processes of both hosts, ten in
 a run, with DDP and with FSDP2. The final weights are compared with those of a run without faults.
 
-These take hours: all faults at ten moments and 30 kills of each kind are 120 faults in 66 runs.
+These take two hours: all faults at ten moments and 30 kills of each kind are 120 faults in 66 runs.
 `--keep` has the outcomes of those that are done, and the same command goes on after them:
 
     nice -n 15 python -m tools.host_faults --fault 'host killed, replaced' --fault 'host lost' \\

@@ -16,7 +16,7 @@ from zoo.overrides import override
 ModelType = Literal[
     "llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "olmo2", "gemma3_text"
 ]
-RopeType = Literal["default", "linear", "llama3", "yarn"]
+RopeType = Literal["default", "linear", "dynamic", "llama3", "yarn"]
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,13 @@ class LlamaConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_f
                 ),
             }
         )
+
+    @property
+    def max_seq_len(self) -> int:
+        """Largest number of tokens in a row; dynamic scaling has the positions of training."""
+        if self.rope_type == "dynamic" and self.rope_factor is not None:
+            return round(self.max_positions * self.rope_factor)
+        return self.max_positions
 
     @property
     def architecture(self) -> Architecture:

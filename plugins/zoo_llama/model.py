@@ -20,7 +20,13 @@ from zoo.nn.decoder import CausalLM, CausalModelFactory, make_causal_blocks
 from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_factory import make_embeddings
 from zoo.nn.layers.norms import RMSNorm
-from zoo.nn.positions import LinearScaling, Rotary, WavelengthScaling, YarnScaling
+from zoo.nn.positions import (
+    DynamicScaling,
+    LinearScaling,
+    Rotary,
+    WavelengthScaling,
+    YarnScaling,
+)
 from zoo.nn.transformer import GatedFeedForward, PreNormBlock, select_tokens
 from zoo.overrides import override
 from zoo_llama.config import LlamaConfig
@@ -133,6 +139,8 @@ def make_rotary(config: LlamaConfig) -> Rotary:
     match config.rope_type:
         case "linear":
             return rotary(scaling=LinearScaling(factor))
+        case "dynamic":
+            return rotary(scaling=DynamicScaling(factor, config.rope_theta, config.max_positions))
         case "llama3":
             low = config.rope_low_freq_factor
             high = config.rope_high_freq_factor

@@ -252,7 +252,7 @@ def test_frequencies_of_every_branch_are_those_of_transformers() -> None:
     """Short wavelengths stay, long ones are stretched, and those between are interpolated."""
     scaling = GroupedConfig(**WAVELENGTHS).frequency_scaling
     plain = 1.0 / 10_000.0 ** (torch.arange(0, 8, 2).float() / 8)
-    ratios = (plain / scaling(plain)).tolist()
+    ratios = (plain / scaling(plain, torch.arange(8)[None])).tolist()
     assert ratios[0] == 1 and 1 < ratios[1] < 8 and ratios[2:] == [8, 8]
 
 

@@ -3,18 +3,22 @@
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked
+from zoo.api.growth import GrowthOptions, convert_and_grow
 from zoo.errors import UsageError, VerificationError
 from zoo.io.paths import as_paths
+from zoo.io.remote.cache import fetch
 
 if TYPE_CHECKING:
     from zoo.adapters.source_adapter import AdapterReport
     from zoo.conversion.report import ConversionReport
     from zoo.hub.upload.plan import UploadPlan
     from zoo.io.digests.checks import Check
+    from zoo.position_growth.plan import PositionInit, RopeScaling
     from zoo.retokenization.retokenize import Retokenized
 
 Layout = Literal["zoo", "hub"]
@@ -37,6 +41,10 @@ def convert(
     ignore_crc: bool = False,
     licence: str | None = None,
     base: AnyPath | None = None,
+    max_seq_len: int | None = None,
+    rope_scaling: "RopeScaling | None" = None,
+    position_init: "PositionInit | None" = None,
+    eval: AnyPaths = (),
     dry_run: bool = False,
     revision: str | None = None,
     offline: bool = False,
@@ -61,6 +69,14 @@ def convert(
         ignore_crc: read ``.bin`` files that were written without checksums.
         licence: licence in the manifest and the model card; by default the source's.
         base: model that an adapter changes; by default the one that it names.
+        max_seq_len: number of tokens that the result reads, more than the source: its learned
+            positions are repeated or interpolated, its rotary frequencies scaled.
+        rope_scaling: scaling of rotary frequencies, by transformers' ``rope_type``: ``linear``,
+            ``dynamic`` or ``yarn``; by default ``yarn``.
+        position_init: values of new learned positions: ``repeat`` or ``interpolate``; by default
+            ``repeat``.
+        eval: files, directories or patterns of texts whose perplexity is measured before and after
+            the positions grow, for the report and the manifest.
         dry_run: read only headers, and write nothing.
         revision: branch, tag or commit of a Hub repository.
         offline: open no connection.
@@ -90,6 +106,13 @@ def convert(
     reference_text = as_reference(ref)
     output_path = as_path(output, "output")
     label_names = _split_labels(labels)
+    growth = GrowthOptions(
+        max_seq_len,
+        rope_scaling,
+        position_init,
+        [fetch(path) for path in as_paths(eval)],
+    )
+    growth.require_length()
     if _has_adapter(reference_text):
         _require_adapter_options(
             reference_text,
@@ -100,6 +123,7 @@ def convert(
                 "tokenizer": tokenizer,
                 "ignore_crc": ignore_crc,
                 "licence": licence,
+                "max_seq_len": max_seq_len,
                 "dry_run": dry_run,
                 "revision": revision,
                 "lock": lock,
@@ -134,6 +158,10 @@ def convert(
         raise UsageError(
             "this conversion has no name in the store", "give an output directory: -o DIR"
         )
+    if output_path is None and not dry_run and max_seq_len is not None:
+        raise UsageError(
+            "a model with more positions has no name in the store", "give an output: -o DIR"
+        )
     target = output_path or reference.stored
     if not dry_run:
         sources = [] if reference.path is None else [reference.path]
@@ -151,10 +179,9 @@ def convert(
         tokenizer_source = locate_or_download(
             resolve(as_reference(tokenizer)), offline=offline, lock=lock_path, tokenizer_alone=True
         )
-    return convert_source(
+    convert_to = partial(
+        convert_source,
         source,
-        target,
-        to=to,
         head=head,
         dtype=dtype,
         init_head=init_head,
@@ -162,10 +189,13 @@ def convert(
         allow_pickle=allow_pickle,
         ignore_crc=ignore_crc,
         tokenizer=tokenizer_source,
-        force=force,
         licence=licence,
-        dry_run=dry_run,
     )
+    if max_seq_len is not None:
+        return convert_and_grow(
+            source, convert_to, target, growth, to=to, force=force, dry_run=dry_run
+        )
+    return convert_to(target, to=to, force=force, dry_run=dry_run)
 
 
 def _split_labels(labels: str | Sequence[str] | None) -> list[str] | None:

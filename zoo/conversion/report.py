@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from zoo.conversion.dtypes import align_codes
+from zoo.conversion.growth import Growth
 from zoo.conversion.infer_head import ConversionPlan
 from zoo.conversion.open import OpenCheckpoint
 from zoo.conversion.unread_files import find_unread_files, unread_heads
@@ -69,6 +70,7 @@ class ConversionReport:
     weight_files: tuple[str, ...] = ()  # Files with the tensors of the source.
     # File with weights or labels that is not read -> the reason.
     unread_files: Mapping[str, str] = field(default_factory=dict)
+    growth: Growth | None = None  # How the model got more positions afterwards.
 
     @classmethod
     def from_plan(
@@ -225,6 +227,7 @@ class ConversionReport:
             "account": self.mapping_record(),
             "round_trip": self.round_trip if self.path else None,
             "path": str(self.path) if self.path else None,
+            "growth": None if self.growth is None else self.growth.to_dict(),
         }
 
     def __repr__(self) -> str:
@@ -288,6 +291,8 @@ class ConversionReport:
             yield "  tokenizer    none: text tasks need one, --tokenizer REF adds it"
         if self.path:
             yield f"  round trip   {self.rebuilt()}"
+        if self.growth is not None:
+            yield from self.growth.lines()
 
     def _cast_lines(self) -> Iterator[str]:
         """Yield the lines about tensors whose dtype changes."""

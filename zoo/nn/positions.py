@@ -112,7 +112,7 @@ class LinearScaling:
 
     factor: float
 
-    def __call__(self, frequencies: Tensor) -> Tensor:
+    def __call__(self, frequencies: Tensor, position_ids: Tensor) -> Tensor:
         """Return the frequencies of all pairs of components, (pairs,), divided by the factor."""
         return frequencies / self.factor
 
@@ -132,7 +132,7 @@ class WavelengthScaling:
     high_freq_factor: float  # Number of turns above which it is short.
     original_max_positions: int  # Number of positions before the context was extended.
 
-    def __call__(self, frequencies: Tensor) -> Tensor:
+    def __call__(self, frequencies: Tensor, position_ids: Tensor) -> Tensor:
         """Return the scaled frequencies of all pairs of components, (pairs,)."""
         original = self.original_max_positions
         low = self.low_freq_factor
@@ -143,6 +143,32 @@ class WavelengthScaling:
         between = (1 - share) * scaled / self.factor + share * scaled
         is_between = (wavelengths >= original / high) & (wavelengths <= original / low)
         return torch.where(is_between, between, scaled)
+
+
+@dataclass(frozen=True)
+class DynamicScaling:
+    """Frequencies of a base that grows with the longest row of a batch: dynamic NTK scaling.
+
+    Rows of up to ``max_positions`` tokens have the frequencies of training. The rows of a batch
+    share those of its longest one, so that results depend on it.
+    """
+
+    # The formula is quoted by Peng et al. 2023, arXiv:2309.00071, appendix A.1 and B.1, and is that
+    # of transformers, which keeps the frequencies of the longest row so far for later batches. In a
+    # ``config.json``, it has the ``rope_type`` ``dynamic``.
+
+    factor: float
+    base: float  # Base of the frequencies.
+    max_positions: int  # Number of positions of training.
+
+    def __call__(self, frequencies: Tensor, position_ids: Tensor) -> Tensor:
+        """Return the frequencies of all pairs of components, (pairs,), for some positions."""
+        width = 2 * len(frequencies)
+        longest_row = (position_ids.max() + 1).clamp(min=self.max_positions)
+        stretch = self.factor * longest_row / self.max_positions - (self.factor - 1)
+        base = self.base * stretch ** (width / (width - 2))
+        exponents = torch.arange(0, width, 2, device=frequencies.device).float() / width
+        return 1.0 / base**exponents
 
 
 @dataclass(frozen=True)
@@ -165,7 +191,7 @@ class YarnScaling:
         """Factor of cosines and sines, which makes attention as sharp as before (section 3.4)."""
         return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
 
-    def __call__(self, frequencies: Tensor) -> Tensor:
+    def __call__(self, frequencies: Tensor, position_ids: Tensor) -> Tensor:
         """Return the scaled frequencies of all pairs of components, (pairs,)."""
         pairs = len(frequencies)
         first = max(math.floor(self._pair_of_turns(self.fast_turns, pairs)), 0)
@@ -192,7 +218,8 @@ class Rotary(nn.Module):
         width: number of components of a head that are rotated, an even number.
         base: base of the frequencies.
         interleaved: see ``Rotation``.
-        scaling: function of the frequencies, such as ``LinearScaling``; ``None`` to leave them.
+        scaling: function of the frequencies and of the positions of a batch, such as
+            ``LinearScaling``; ``None`` to leave the frequencies.
         magnitude: factor of cosines and sines.
     """
 
@@ -202,7 +229,7 @@ class Rotary(nn.Module):
         base: float = 10_000.0,
         *,
         interleaved: bool = False,
-        scaling: Callable[[Tensor], Tensor] | None = None,
+        scaling: Callable[[Tensor, Tensor], Tensor] | None = None,
         magnitude: float = 1.0,
     ) -> None:
         super().__init__()
@@ -217,7 +244,7 @@ class Rotary(nn.Module):
         exponents = torch.arange(0, self.width, 2, device=position_ids.device).float() / self.width
         frequencies = 1.0 / self.base**exponents
         if self.scaling is not None:
-            frequencies = self.scaling(frequencies)
+            frequencies = self.scaling(frequencies, position_ids)
         angles = (position_ids.float()[..., None] * frequencies)[:, None]
         cos = angles.cos()
         sin = angles.sin()

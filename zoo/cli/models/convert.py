@@ -15,7 +15,8 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import result
-from zoo.cli.parameter_types import REFERENCE
+from zoo.cli.parameter_types import REFERENCE, IntegerRange
+from zoo.cli.training.options import data_option
 
 
 @click.command(
@@ -29,7 +30,8 @@ Examples:
   zoo convert ./peft-adapter --base REF -o ./adapter
   zoo convert ./adapter --to hub -o ./peft-adapter
   zoo convert ./model --head sequence-classification --init-head \\
-      --labels no,yes -o ./start"""
+      --labels no,yes -o ./start
+  zoo convert ./model --max-seq-len 2048 --eval texts.txt -o ./longer"""
 )
 @reference_argument
 @output_option()
@@ -74,11 +76,29 @@ Examples:
     metavar="REF",
     help="Model that an adapter changes.  [default: the one that it names]",
 )
+@shared_option(
+    "max_seq_len",
+    "Number of tokens that the result reads, more than the source.",
+    type=IntegerRange(1),
+)
+@click.option(
+    "--rope-scaling",
+    type=click.Choice(["linear", "dynamic", "yarn"]),
+    help="With --max-seq-len, scaling of rotary frequencies.  [default: yarn]",
+)
+@click.option(
+    "--position-init",
+    type=click.Choice(["repeat", "interpolate"]),
+    help="With --max-seq-len, values of new learned positions.  [default: repeat]",
+)
+@data_option("eval_data", "With --max-seq-len, text whose perplexity is measured before and after.")
 @click.option("--dry-run", is_flag=True, help="Read only headers and print how tensors map.")
 @hub_options
 @force_option
 @common_options
-def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> None:
+def command(
+    ref: str, output: Path | None, eval_data: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
     """Convert a checkpoint, with every tensor accounted for.
 
     Every tensor of the source is mapped, dropped for a stated reason, or tied, and every
@@ -88,7 +108,7 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     from zoo.api.conversion import convert
     from zoo.conversion.report import ConversionReport
 
-    report = convert(ref, output=output, **options)
+    report = convert(ref, output=output, eval=eval_data, **options)
     lines = list(report.lines())
     if isinstance(report, ConversionReport):
         lines.append(f"wrote {report.path}" if report.path else "nothing was written")

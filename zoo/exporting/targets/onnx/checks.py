@@ -8,6 +8,7 @@ from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
 from zoo.exporting.graph.opsets import check_opset
 from zoo.exporting.graph.pooled_spec import require_modules
+from zoo.families.positions import changes_with_length
 
 if TYPE_CHECKING:
     from zoo.adapted_models.exported import AdapterInputs
@@ -24,6 +25,13 @@ def check_variants(
 ) -> None:
     """Check that a model has what the options ask for, before anything is written."""
     check_opset(options.opset)
+    generates = checkpoint.head.has_cache and options.cache is not False
+    if generates and changes_with_length(checkpoint.config):
+        raise UsageError(
+            f"the keys of {checkpoint.name} cannot be cached: its rotary frequencies change with "
+            "the length of a row (rope_type dynamic)",
+            "add --no-cache",
+        )
     if plan is not None:
         plan.check(checkpoint, dtype, options.cache)
     if options.dim is not None and not options.pooled:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, pre_tokenizers
 
@@ -125,7 +125,6 @@ def test_odd_texts_have_equal_ids(name: str, splitter: str) -> None:
     cached, plain = coders(name, splitter)
 
     # A word is only added where most words of a batch are known: documents are repeated.
-    @settings(deadline=None, max_examples=150)
     @given(st.lists(texts, min_size=1, max_size=3))
     @example(["a \u0301b", "a\u00a0 b", "a \u00a0b", "a.  B", "x " * 70])
     def check(documents: list[str]) -> None:

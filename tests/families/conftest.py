@@ -99,7 +99,7 @@ def few_exchanges() -> Iterator[None]:
     from zoo.conformance import objective_checks
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(objective_checks, "EXCHANGES", 96)
+        patch.setattr(objective_checks, "EXCHANGES", 48)
         yield
 
 

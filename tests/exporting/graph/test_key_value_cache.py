@@ -45,6 +45,8 @@ MODELS = (
     "plain",
     *(pytest.param(n, marks=pytest.mark.long) for n in ("first", "second", "later")),
 )  # see ``made`` for their configurations
+# The T5 of tests/exporting/quantization/test_families.py, and so its trace, which takes seconds.
+SHALLOW = partial(made, "plain", layers=1)
 SETTINGS = [
     {},
     {"num_beams": 4, "length_penalty": 0.5},
@@ -58,8 +60,9 @@ def written() -> Callable[[str], Exported]:
 
     @cache
     def export(name: str) -> Exported:
-        over = 1000 if name in T5_CONFIGS else EXTERNAL_OVER  # external data files
-        return exported_once(f"export-{name}", partial(made, name), external_over=over)
+        maker = SHALLOW if name == "shallow" else partial(made, name)
+        over = 1000 if name in ("shallow", *T5_CONFIGS) else EXTERNAL_OVER  # external data files
+        return exported_once(f"export-{name}", maker, external_over=over)
 
     return export
 
@@ -119,7 +122,8 @@ def test_a_prompt_scores_its_last_token_alone(
     assert (ours - theirs).abs().max() <= 1e-5 * ours.abs().max()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.by_default("shallow")
+@pytest.mark.parametrize("name", ["shallow", *MODELS])
 def test_a_run_is_the_model_as_it_is(written: Callable[[str], Exported], name: str) -> None:
     checkpoint, graph, report = written(name)
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
@@ -339,7 +343,7 @@ def test_float16(name: str, tmp_path: Path) -> None:
 
 
 def test_info_says_that_there_is_a_cache(written: Callable[[str], Exported]) -> None:
-    _, graph, _ = written("plain")
+    _, graph, _ = written("shallow")
     done = CliRunner().invoke(info, [str(graph.path), "--json"], catch_exceptions=False)
     export = json.loads(done.stdout)["export"]
     assert export["cache"] is True and "onnx/decoder_model_merged.onnx" in export["graphs"]

@@ -90,11 +90,11 @@ def test_a_damaged_copy_is_downloaded_again(store: Store) -> None:
 
 
 def test_requests_that_fail_are_repeated(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "BLOCK_BYTES", 20_000)
+    monkeypatch.setattr(client, "BLOCK_BYTES", 60_000)
     monkeypatch.setattr(retries, "INITIAL_DELAY", 0.02)
     for number in range(5):
         store[f"d/{number}"] = CONTENT[number:]
-    store.failing = 0.2
+    store.failing = 0.25
     folder = fetch(store.at("d"))
     assert [(folder / str(n)).read_bytes() for n in range(5)] == [CONTENT[n:] for n in range(5)]
     assert store.failed > 5

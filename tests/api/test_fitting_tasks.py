@@ -87,6 +87,7 @@ def test_a_classifier_is_offered_what_its_head_computes(small: Small, files: Pat
     assert offered(error) == ["question-answering"]
 
 
+@pytest.mark.long
 def test_tasks_of_a_converted_model_are_named_without_torch(small: Small, files: Path) -> None:
     model, _ = small("BertForSequenceClassification", id2label={0: "no", 1: "yes"})
     done = cold.zoo_again("eval", model.checkpoint.path, "--eval", files / "labels.tsv")

@@ -140,6 +140,7 @@ def test_a_stored_model_must_be_of_the_locked_commit(
     assert zoo("run", "embed", NAME, "ab", "--lock", lock).returncode == 0
 
 
+@pytest.mark.long
 def test_what_is_in_the_store_is_converted_again_when_asked(hub: Hub, published: str) -> None:
     assert zoo("convert", NAME).returncode == 0
     before = len(hub.requests)

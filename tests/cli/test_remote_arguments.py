@@ -55,6 +55,7 @@ def test_a_corpus_of_a_bucket_has_the_tokens_of_local_files(inputs: Path, store:
     assert [*records[1]["sources"]] == [store.at("books/one.txt"), store.at("books/two.txt")]
 
 
+@pytest.mark.long
 def test_a_run_records_the_url_of_its_data(inputs: Path, store: Store) -> None:
     store["texts.txt"] = (inputs / "texts.txt").read_bytes()
     words = newer.pretrain(inputs)

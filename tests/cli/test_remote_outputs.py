@@ -127,6 +127,7 @@ def test_vectors_of_an_embedding_job(inputs: Path, store: Store, failing: float)
         assert content == Path(name).read_bytes(), name
 
 
+@pytest.mark.long
 def test_shards_of_many_files(inputs: Path, store: Store, failing: float) -> None:
     (inputs / "many" / "deep").mkdir(parents=True)
     for number, name in enumerate(("a.jsonl", "b.jsonl", "deep/c.jsonl")):
@@ -155,6 +156,7 @@ def test_shards_of_many_files(inputs: Path, store: Store, failing: float) -> Non
     assert contents(store, "out").keys() == {*local, ".zoo-files.json"}
 
 
+@pytest.mark.long
 def test_a_corpus_that_a_run_reads(inputs: Path, store: Store, failing: float) -> None:
     words = ["corpus", "build", inputs / "texts.txt"]
     words += ["--tokenizer", "train", "--family", "gpt", "--vocab-size", "300"]

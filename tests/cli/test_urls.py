@@ -83,6 +83,23 @@ COMMANDS: dict[str, Words] = {
 }
 
 
+@pytest.mark.by_default(
+    "run -o",
+    "eval --eval",
+    "convert",
+    "fetch",
+    "export -o",
+    "look -o",
+    "finetune --train",
+    "pretrain --set data",
+    "distill --recipe",
+    "corpus build",
+    "plugins new -o",
+    "adapter list",
+    "compare",
+    "push",
+    "generation",
+)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_url_ends_a_command_before_it_writes(inputs: Path, name: str) -> None:
     done = warm.zoo(*COMMANDS[name](inputs), ZOO_HOME=str(inputs / "home"))

@@ -198,6 +198,9 @@ OUTPUTS = {  # class -> configuration, and the tensor of its output layer
 SIZES = {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "n_heads": 4, "n_head": 4}
 
 
+@pytest.mark.by_default(
+    "BartForConditionalGeneration-True", "ElectraForMaskedLM-True", "GPT2LMHeadModel-False"
+)
 @pytest.mark.parametrize("stated", [True, False])
 @pytest.mark.parametrize("architecture", OUTPUTS)
 def test_hints_for_tied_output_layers_help(

@@ -184,6 +184,7 @@ def test_other_files_can_be_held_out(tmp_path: Path, texts: Path) -> None:
     assert len(corpus.record.sources) == 2
 
 
+@pytest.mark.long
 def test_large_vocabularies_take_four_bytes(tmp_path: Path, texts: Path) -> None:
     definition = json.loads(trained("bert").json)
     vocabulary = definition["model"]["vocab"]

@@ -77,6 +77,7 @@ def test_tables_have_weights(tmp_path: Path) -> None:
         assert record["loss"] == pytest.approx((12 * first["loss"] + 40 * second["loss"]) / 52)
 
 
+@pytest.mark.long
 def test_a_source_is_added_where_a_student_continues(tmp_path: Path) -> None:
     parent = distill(tmp_path / "parent", tree(max_steps=4))
     weights: dict[str, Any] = {name: {"weight": 0.25} for name in SOURCES}

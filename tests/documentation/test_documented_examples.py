@@ -319,6 +319,7 @@ def shown_output(code: str) -> str:
     return "\n".join(re.findall(r"(?m)^# (.*)$", code))
 
 
+@pytest.mark.by_default("program-1")
 @pytest.mark.parametrize(
     "code",
     [

@@ -187,6 +187,7 @@ def test_a_disk_that_becomes_full(inputs: Path, small_disk: Path, name: str) -> 
             assert "nothing was left behind" in last
 
 
+@pytest.mark.long
 def test_a_run_of_several_seeds_goes_on_with_room(inputs: Path, small_disk: Path) -> None:
     words = [*newer.finetune(inputs), "--seeds", "2", "-o", small_disk / "out"]
     whole = small_disk.parent / "whole"

@@ -169,6 +169,7 @@ def test_texts_that_a_decoder_finds_unlikely(source: MakeSource, tmp_path: Path)
     assert total / sum(row["tokens"] for row in found.worst) == pytest.approx(record["loss"])
 
 
+@pytest.mark.long
 def test_pairs_of_texts(pretrained: Pretrained, tmp_path: Path) -> None:
     """Those whose similarity ranks least like their score, and anchors whose text is not first."""
     model, _ = pretrained("BertModel")

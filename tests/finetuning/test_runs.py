@@ -81,6 +81,7 @@ def test_the_best_checkpoint_becomes_the_final_model(
     assert manifest["training"]["best"] == [losses[best], best]
 
 
+@pytest.mark.long
 def test_a_metric_selects_the_highest_value(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained()
     run = finetune(tmp_path / "run", settings(model, labelled(tmp_path / "t.tsv"), eval_steps=2))
@@ -91,6 +92,7 @@ def test_a_metric_selects_the_highest_value(pretrained: Pretrained, tmp_path: Pa
     assert manifest["training"]["metrics"]["accuracy"] == scores[best]
 
 
+@pytest.mark.long
 def test_a_run_without_progress_ends_early(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained()
     changes = {"optimizer": {"learning_rate": 1e-12}, "early_stopping_patience": 2}

@@ -151,6 +151,7 @@ def test_classification(published_gpt: Path, tmp_path: Path) -> None:
         assert list(result["scores"].values()) == pytest.approx(scores, abs=1e-5)
 
 
+@pytest.mark.long
 def test_both_orders(published_gpt: Path, tmp_path: Path) -> None:
     """Logits are the head of the sum of both extract tokens, in training and everywhere else."""
     options = {"task_args": {**INPUTS, "both_orders": True}, "task": "regression"}

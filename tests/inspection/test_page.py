@@ -236,6 +236,7 @@ def test_a_decoder_begins_with_the_last_token(browser: Browser, dark: bool, tmp_
     assert browser.problems() == []
 
 
+@pytest.mark.long
 def test_several_models_share_a_page(browser: Browser, tmp_path: Path) -> None:
     look = made_up(["the", "bank"])
     (view,) = look.texts

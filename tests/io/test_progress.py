@@ -248,6 +248,7 @@ with module.progress("<reading>", 4, unit="rows") as advance:
 """
 
 
+@pytest.mark.long
 def test_a_notebook_shows_a_bar_and_removes_it() -> None:
     pages = shown_html(CELLS)
     assert len(pages) > 2 and pages[-1] == ""

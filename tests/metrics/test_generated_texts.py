@@ -89,6 +89,7 @@ def test_every_odd_text_alone_equals_sacrebleu(request_: str) -> None:
         assert compute(request_, [text], [references]) == expected.score, (text, references)
 
 
+@pytest.mark.by_default("True-rougeLsum-several", "True-rouge1-several")
 @pytest.mark.parametrize("references", [SINGLE, REFERENCES], ids=["one", "several"])
 @pytest.mark.parametrize("name", ["rouge1", "rouge2", "rougeL", "rougeLsum"])
 @pytest.mark.parametrize("stemmer", [False, True])

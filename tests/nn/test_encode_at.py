@@ -44,6 +44,7 @@ def assert_same_gradients(value: Tensor, expected: Tensor, model: nn.Module) -> 
             assert (result - reference).abs().max() <= 1e-10 * (1 + reference.abs().max())
 
 
+@pytest.mark.by_default("bert")
 @pytest.mark.parametrize("name", every_family(families_with("masked-lm")))
 def test_hidden_states_and_gradients_equal_those_of_all_tokens(name: str) -> None:
     model = build(get_family(name), "masked-lm")

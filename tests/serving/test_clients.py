@@ -134,6 +134,7 @@ def test_openai_dimensions_are_cut_and_scaled(
     assert distance(vectors, [row["embedding"] for row in rows]) < RUN
 
 
+@pytest.mark.long
 def test_vectors_do_not_depend_on_what_shares_a_batch(
     client: openai.OpenAI, embedded: Vectors, peer_vectors: Vectors
 ) -> None:

@@ -182,6 +182,7 @@ def test_a_run_that_ended_early_is_not_ended_at_once(tmp_path: Path) -> None:
     assert max(list_checkpoints(child)) == steps + 1
 
 
+@pytest.mark.long
 def test_distillation_goes_on(tmp_path: Path) -> None:
     values = deep_merge(
         {"distillation": {"teachers": [str(pretrained("gpt"))]}, "student": narrow("gpt")},

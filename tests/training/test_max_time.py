@@ -130,6 +130,7 @@ def test_rows_of_a_step_may_be_named_when_a_run_goes_on(tmp_path: Path) -> None:
     assert records(child)[-1]["tokens"] == 2 * 256 + 512
 
 
+@pytest.mark.long
 def test_force_moves_an_earlier_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = run_training(tmp_path / "run", "gpt", max_steps=1)
     before = {p.relative_to(run): p.read_bytes() for p in run.rglob("*") if p.is_file()}

@@ -256,6 +256,7 @@ def test_a_killed_run_ends_like_an_unbroken_one() -> None:
     assert check.steps == 60
 
 
+@pytest.mark.long
 def test_another_number_of_processes_reads_the_same_rows(run: Path, tmp_path: Path) -> None:
     """A run of one process is resumed with two: losses and shares of each source are equal."""
     changes: dict[str, Any] = {"config": NO_DROPOUT, "max_steps": 6, "eval_steps": 3}
@@ -347,6 +348,7 @@ def test_a_continued_run_ends_like_one_of_all_steps(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_source_is_added_where_a_run_continues(tmp_path: Path) -> None:
     """The manifest says from which step, the tokenizer stays, and positions of the others too."""
     parent = train(tmp_path / "parent", max_steps=4, **CONSTANT)

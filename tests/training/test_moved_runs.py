@@ -67,6 +67,7 @@ def resume_moved(kind: type[Run], began: Path, monkeypatch: pytest.MonkeyPatch) 
     return moved
 
 
+@pytest.mark.long
 def test_pretraining(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     PretrainRun(tree("gpt", **DATA), DistContext.initialize("cpu"), Path("run")).start()
     assert_same(began / "run", resume_moved(PretrainRun, began, monkeypatch))

@@ -31,6 +31,7 @@ def test_lines_are_those_of_one_process(tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) == 3
 
 
+@pytest.mark.by_default("changes1", "changes2")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

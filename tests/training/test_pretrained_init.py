@@ -448,6 +448,7 @@ def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> N
             assert bool(delta.any()) == ("generator" in start), (name, start)
 
 
+@pytest.mark.by_default("data", "config")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

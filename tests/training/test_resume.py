@@ -129,6 +129,7 @@ def test_a_second_process_is_refused_while_one_is_at_work(tmp_path: Path) -> Non
         pass
 
 
+@pytest.mark.long
 def test_of_two_processes_that_resume_one_run_one_does(unbroken: Path, tmp_path: Path) -> None:
     """The other is told so, and nothing is lost."""
     run = tmp_path / "run"

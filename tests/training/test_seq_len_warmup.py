@@ -221,6 +221,7 @@ def phases(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Pat
         return run_training(tmp_path_factory.mktemp("phases") / "run", "modernbert", **PHASES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "left", [SWITCH, *(pytest.param(k, marks=pytest.mark.long) for k in (SWITCH - 1, 5, 6, 7))]
 )

@@ -168,6 +168,22 @@ def completions(*words: str) -> set[str]:
     return {line.partition(",")[2] for line in done.stdout.splitlines() if line}
 
 
+@pytest.mark.by_default(
+    "zoo eval m --task -present0",
+    "zoo eval elmo --task -present3",
+    "zoo export bert-base-uncased --head ma-present5",
+    "zoo finetune m --task glue/-present7",
+    "zoo pretrain bert --size -present8",
+    "zoo pretrain bert --objective masked-lm+-present10",
+    "zoo examples --objective -present12",
+    "zoo export m --to gguf --dtype -present15",
+    "zoo finetune m --report-to -present20",
+    "zoo convert m --model-type dist-present21",
+    "zoo distill --recipe mini-present22",
+    "zoo pretrain bert --set optimizer.l-present25",
+    "zoo finetune m --set lr_scheduler.name=co-present29",
+    "zoo pretrain bert --set objective_args.mask_-present34",
+)
 @pytest.mark.parametrize(
     ("words", "present", "absent"),
     [

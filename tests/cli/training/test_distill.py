@@ -83,6 +83,10 @@ def marked_examples() -> Iterator[Any]:
         earlier.add(options)
 
 
+@pytest.mark.by_default(
+    "distill --teacher REF --student FAMILY",
+    "distill --teacher RUN/model --student FAMILY --train t.tsv -",
+)
 @pytest.mark.parametrize("example", list(marked_examples()))
 def test_an_example_runs(example: str, workplace: Path) -> None:
     words = [NAMES.get(word, word) for word in shlex.split(example)]

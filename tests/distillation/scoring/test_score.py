@@ -120,6 +120,7 @@ def test_a_model_that_changed_is_scored_again(run: Path, scores: ScoresRecord) -
     assert score_run(run, device="cpu", backends=["cpu"]).retention == scores.retention
 
 
+@pytest.mark.long
 def test_metrics_of_labelled_data_are_those_of_the_evaluation(tmp_path: Path) -> None:
     """The trainer's last evaluation and `zoo eval` measured them before."""
     train, held = labelled(tmp_path / "t.tsv"), labelled(tmp_path / "e.tsv", 30, seed=1)

@@ -121,6 +121,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_a_killed_process_leaves_complete_records(tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path)], stdout=subprocess.PIPE, text=True

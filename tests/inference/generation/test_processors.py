@@ -230,25 +230,14 @@ def marked_rules() -> Iterator[Any]:
 
 
 @pytest.mark.by_default(
-    "gpt-repetition_penalty-1.4",
-    "gpt-no_repeat_ngram_size-2",
+    "gpt-repetition_penalty",
     "gpt-bad_words_ids",
-    "gpt-sequence_bias",
-    "gpt-min_length-10",
     "gpt-min_new_tokens",
-    "gpt-forced_bos_token_id",
     "gpt-forced_eos_token_id",
-    "gpt-suppress_tokens",
     "gpt-exponential_decay_length_penalty",
-    "gpt-remove_invalid_values",
-    "gpt-renormalize_logits",
     "gpt-max_length",
-    "gpt-eos_token_id",
     "gpt-all",
-    "t5-encoder_repetition_penalty",
-    "t5-encoder_no_repeat_ngram_size-2",
-    "t5-forced_bos_token_id",
-    "t5-begin_suppress_tokens",
+    "t5-encoder_repetition_penalty-1.5",
     "t5-all",
 )
 @pytest.mark.parametrize(

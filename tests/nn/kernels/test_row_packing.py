@@ -108,7 +108,7 @@ def test_outputs_and_gradients_are_those_of_padded_rows(family: str, head: str) 
         torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.by_default("bert-lora", "bert-prefix")
+@pytest.mark.by_default("bert-prefix")
 @pytest.mark.parametrize(
     ("family", "method"), [*(("bert", name) for name in ADAPTERS.built_in), ("gpt", "prefix")]
 )
@@ -143,7 +143,7 @@ def test_adapted_models_compute_the_texts_of_one_row(
         torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.by_default("bert-none", "bert-question-answering", "roberta-none", "albert-none")
+@pytest.mark.by_default("bert-question-answering")
 @pytest.mark.parametrize(("family", "head"), list(backbones_and_heads()))
 def test_inference_packs_rows_where_it_is_asked_for(family: str, head: str) -> None:
     """In float64, of the tiny size; batches of models with other attention stay as they are."""

@@ -134,6 +134,7 @@ def test_questions_with_fewer_choices(pretrained: Pretrained, tmp_path: Path) ->
     assert {row.values["choice_lengths"].astype(bool).sum() for row in examples} == {2, 3, 4}
 
 
+@pytest.mark.long
 def test_the_model_learns_and_metrics_are_those_of_the_evaluation(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:

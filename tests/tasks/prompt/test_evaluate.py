@@ -193,6 +193,7 @@ def test_the_command_prints_and_records(hub_checkpoint: Make, data: Path, tmp_pa
     assert set(json.loads(predictions.read_text().splitlines()[0])) >= {"label", "prediction"}
 
 
+@pytest.mark.long
 def test_many_prompts_are_listed_by_accuracy(
     hub_checkpoint: Make, data: Path, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_metric_of_questions_that_are_not_there(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unanswerable", [pytest.param(False, marks=pytest.mark.long), True])
 def test_metrics_are_those_of_the_evaluation(
     pretrained: Pretrained, tmp_path: Path, unanswerable: bool

@@ -102,6 +102,7 @@ def scores_of(folder: Path, documents: list[str], **options: Any) -> list[float]
     return [by_number[number] for number in range(len(documents))]
 
 
+@pytest.mark.by_default("two texts-plain", "one token-prompt", "structured-plain")
 @pytest.mark.filterwarnings("ignore:.*cut at 100 tokens")
 @pytest.mark.parametrize("options", [{}, {"prompt_name": "other"}], ids=["plain", "prompt"])
 def test_scores_are_the_library_s(reranker: tuple[Any, Path], options: dict[str, Any]) -> None:

@@ -126,6 +126,7 @@ def test_formats_have_the_same_negatives(hub_checkpoint: Make, tmp_path: Path) -
     assert both <= {(row["text"], row["pair"], row["score"]) for row in labeled}
 
 
+@pytest.mark.long
 def test_labels_and_random_negatives(hub_checkpoint: Make, tmp_path: Path) -> None:
     model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
     rows = mined(model, tmp_path, output_format="labeled-list", num_negatives=2)

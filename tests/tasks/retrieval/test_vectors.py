@@ -62,6 +62,7 @@ def test_scores_are_those_of_dense_vectors(
         np.testing.assert_allclose(best.scores, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long
 def test_memory_grows_neither_with_queries_nor_with_texts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -300,6 +300,7 @@ def encoder(hub_checkpoint: Make, path: Path, pooling: Pooling) -> Path:
     return converted(source, path).path
 
 
+@pytest.mark.long
 def test_the_checkpoints_pooling_goes_on_and_is_written(
     hub_checkpoint: Make, tmp_path: Path
 ) -> None:

@@ -226,7 +226,7 @@ def test_a_run_that_one_process_began_goes_on_in_two(tmp_path: Path) -> None:
     assert [record["loss"] for record in records(run)] == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.by_default("hybrid, kept")
+@pytest.mark.long
 @pytest.mark.parametrize("name", HYBRID)
 def test_four_processes_in_two_groups_equal_one(tmp_path: Path, name: str) -> None:
     cases = {name: HYBRID[name]}

@@ -163,6 +163,7 @@ def test_a_resumed_run_ends_at_the_same_bytes(data: Path, tokenizer: str, tmp_pa
     ]
 
 
+@pytest.mark.long
 def test_two_processes_have_the_losses_of_one(data: Path, tokenizer: str, tmp_path: Path) -> None:
     words = stream_options(data, tokenizer, config={"embedding_dropout": 0.0, "dropout": 0.0})
     words += ["--set=config.attention_dropout=0.0"]

@@ -304,7 +304,7 @@ def test_a_graph_without_a_cache_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_every_file_is_checked(written: Callable[[str], Exported], tmp_path: Path) -> None:
-    _, graph, _ = written("plain")  # of several files
+    _, graph, _ = written("shallow")  # of several files
     assert len(graph.manifest.files) == 7
     shutil.copytree(graph.path, tmp_path / "graph")
     for name in (name for name in graph.manifest.files if name.startswith("onnx/")):

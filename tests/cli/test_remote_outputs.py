@@ -59,10 +59,12 @@ def local_contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def test_a_folder_appears_with_its_manifest_last(inputs: Path, store: Store) -> None:
+def test_a_folder_appears_with_its_manifest_last(
+    inputs: Path, store: Store, failing: float
+) -> None:
     words = ["convert", inputs / "model", "--to", "hub"]
     assert warm.zoo(*words, "-o", "local").returncode == 0
-    store.failing = 0.1
+    store.failing = failing
     done = warm.zoo(*words, "-o", store.at("models/hub"))
     store.failing = 0
     assert done.returncode == 0, done.stderr

@@ -210,13 +210,11 @@ def test_openai_completions_are_streamed(client: openai.OpenAI, models: Path) ->
 
 def test_a_seed_repeats_a_sample(client: openai.OpenAI) -> None:
     def sample(seed: int) -> str:
-        return (
-            client.completions.create(
-                model="decoder", prompt="The", max_tokens=16, temperature=1.0, seed=seed
-            )
-            .choices[0]
-            .text
+        completion = client.completions.create(
+            model="decoder", prompt="The", max_tokens=16, temperature=1.0, seed=seed
         )
+        text: str = completion.choices[0].text
+        return text
 
     first, again, other = at_once(sample, [1, 1, 2], 3)
     assert first == again and first != other

@@ -34,6 +34,7 @@ def both(base: Path, adapter: Path) -> AdaptedCheckpoint:
     return checkpoint
 
 
+@pytest.mark.by_default("lora")
 @pytest.mark.parametrize("method", MERGED)
 def test_an_adapter_is_applied_to_its_base(method: str, adapted: Adapted, tmp_path: Path) -> None:
     """By its own directory, with its base, and merged."""

@@ -55,7 +55,7 @@ def test_a_run_resumes_bit_for_bit(method: str, pretrained: Pretrained, tmp_path
     assert {check.outcome for check in verify_run(whole)} == {"ok"}
 
 
-@pytest.mark.by_default("lora", "prefix")
+@pytest.mark.by_default("prefix")
 @pytest.mark.parametrize("method", MECHANISMS)
 def test_the_base_is_frozen_to_the_bit(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained()
@@ -97,6 +97,7 @@ def test_checkpoints_only_hold_what_is_trained(adapted: Adapted, tmp_path: Path)
     ]
 
 
+@pytest.mark.long
 def test_a_run_needs_its_base_to_resume(adapted: Adapted, tmp_path: Path) -> None:
     """The base is opened again, and compared with its digest."""
     base, _ = adapted()

@@ -20,6 +20,7 @@ def test_no_option_takes_a_number_that_is_not_finite(text: str) -> None:
     assert ("zoo distill", "min_retention") in tested and ("zoo run generate", "top_p") in tested
 
 
+@pytest.mark.by_default("arguments0", "arguments6")
 @pytest.mark.parametrize(
     ("arguments", "option"),
     [

@@ -74,7 +74,7 @@ def test_generated_text_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "one\n\ttwo\\x1b[2J"
 
 
-@pytest.mark.by_default("environment0")
+@pytest.mark.by_default("environment0-name2")
 @pytest.mark.parametrize(
     "name",
     [

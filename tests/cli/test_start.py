@@ -154,6 +154,7 @@ def test_json_errors_are_objects_on_standard_output() -> None:
     assert "no-such-model" in json.loads(done.stdout)["error"]
 
 
+@pytest.mark.by_default("models", "doctor")
 @pytest.mark.parametrize("command", ["families", "models", "plugins", "doctor"])
 def test_json_prints_one_object(command: str) -> None:
     done = warm.zoo(command, "--json")

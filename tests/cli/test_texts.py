@@ -56,6 +56,7 @@ def test_other_commands(tmp_path: Path, command: tuple[str, ...], remedy: str) -
     assert "is the name of a file" in message
 
 
+@pytest.mark.by_default("run embed MODEL a.txt 'a text'", "run embed MODEL folder")
 @pytest.mark.parametrize(
     "arguments",
     [

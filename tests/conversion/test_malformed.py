@@ -80,6 +80,7 @@ def test_weights_that_cannot_be_read_are_not_replaced_by_others(
         convert(CheckpointDir(source, "source"), None, dry_run=True, allow_pickle=True)
 
 
+@pytest.mark.by_default("{}", "content8")
 @pytest.mark.parametrize(
     "content",
     [

@@ -109,11 +109,7 @@ BACK: dict[str, dict[str, Any]] = {
 ALONE = ("BertForSequenceClassification", "T5ForConditionalGeneration", "GPT2LMHeadModel")
 
 
-@pytest.mark.by_default(
-    "directory-BertForSequenceClassification",
-    "directory-T5ForConditionalGeneration",
-    "file-GPT2LMHeadModel",
-)
+@pytest.mark.by_default("file-GPT2LMHeadModel", "directory-T5ForConditionalGeneration")
 @pytest.mark.parametrize(
     ("architecture", "as_file"),
     [

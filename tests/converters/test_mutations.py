@@ -137,6 +137,7 @@ def without_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorflow, "load_checksum", lambda: lambda content: Equal())
 
 
+@pytest.mark.by_default("archive", "gguf", "tensorflow")
 @pytest.mark.parametrize("kind", FORMATS)
 def test_some_mutations(tmp_path: Path, kind: str) -> None:
     mutate(kind, tmp_path, 200, seed=1)

@@ -268,6 +268,7 @@ def bytes_read() -> int:
     return int(fields["rchar"])
 
 
+@pytest.mark.by_default("False-1")
 @pytest.mark.parametrize(("is_trained", "passes"), [(False, 1), (True, 2)])
 def test_files_are_read_once_or_to_train_a_tokenizer_twice(
     tmp_path: Path, is_trained: bool, passes: int

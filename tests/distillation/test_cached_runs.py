@@ -220,6 +220,7 @@ def test_logits_and_embeddings_are_in_one_cache(text: Path, tmp_path: Path) -> N
     assert {name.partition(":")[0] for name in header["outputs"]} == {"logits", "embeddings"}
 
 
+@pytest.mark.by_default("causal-changes2", "table-changes5")
 @pytest.mark.parametrize(
     ("make", "changes", "message"),
     [

@@ -213,6 +213,7 @@ def test_a_teacher_of_embeddings_is_a_sentence_encoder(refused: Command, tmp_pat
     assert line.endswith("`zoo finetune --task sentence-embedding` trains one")
 
 
+@pytest.mark.by_default("term0", "term2", "term6")
 @pytest.mark.parametrize(
     ("term", "message"),
     [

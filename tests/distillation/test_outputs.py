@@ -34,7 +34,7 @@ FORMULAS = {
 }
 
 
-@pytest.mark.by_default("text-classification", "token-classification", "multi-label")
+@pytest.mark.by_default("text-classification")
 @pytest.mark.parametrize("task", FORMULAS)
 def test_logits_and_labels_of_a_task_have_its_loss(task: str, tmp_path: Path) -> None:
     name, write, _ = TASKS[task]

@@ -273,6 +273,7 @@ def test_a_program_prints_what_its_page_shows(examples: Examples, code: str) -> 
     assert_same_output(shown_output(code), examples.python(code))
 
 
+@pytest.mark.by_default("code3")
 @pytest.mark.parametrize(
     "code",
     [

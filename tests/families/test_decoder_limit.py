@@ -128,6 +128,7 @@ def test_likelihood_reports_the_limit(checkpoint: Checkpoint) -> None:
         list(scorer.split(tokens, 0))
 
 
+@pytest.mark.long
 def test_targets_are_cut_in_fine_tuning_and_in_its_evaluation(model: Path, tmp_path: Path) -> None:
     run = finetune(tmp_path / "run", tree_of(model, pairs(tmp_path / "t.tsv"), max_steps=2))
     batches = setup_of(run).train_dataloader(HERE)

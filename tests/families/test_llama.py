@@ -378,6 +378,7 @@ def test_conversion_of_every_configuration(name: str, tmp_path: Path) -> None:
 GENERATING = [name for name, config in CONFIGS.items() if not config.bidirectional]
 
 
+@pytest.mark.by_default("llama", "gemma3", "qwen3")
 @pytest.mark.parametrize("name", first_of_type(GENERATING))
 def test_generation_equals_the_reference(name: str) -> None:
     """The search goes beyond the window."""

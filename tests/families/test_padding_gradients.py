@@ -24,6 +24,7 @@ SIZES: dict[str, Any] = {
 }
 
 
+@pytest.mark.by_default("bart-tied-starts with padding", "marian-untied-another start")
 @pytest.mark.parametrize("start", [3, 7], ids=["starts with padding", "another start"])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 @pytest.mark.parametrize("name", ["bart", "marian", "pegasus"])

@@ -102,6 +102,7 @@ def test_a_graph_writes_as_torch(hub: Path, tmp_path: Path) -> None:
     assert [r["generated"] for r in results] == [r["generated"] for r in expected]
 
 
+@pytest.mark.by_default("seq2seq-lm")
 @pytest.mark.parametrize("head", ["none", "encoder", "seq2seq-lm"])
 def test_umt5_is_converted_there_and_back(head: str, tmp_path: Path) -> None:
     config = replace(SMALL, feed_forward="gated-gelu", series="umt5")

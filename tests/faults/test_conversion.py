@@ -112,6 +112,7 @@ def test_a_configuration_that_is_not_one(hub_checkpoint: Make, tmp_path: Path, t
     refused(tmp_path, "source", 3, "config.json")
 
 
+@pytest.mark.by_default("position_embedding_type", "hidden_size")
 @pytest.mark.parametrize(
     ("key", "value"),
     [

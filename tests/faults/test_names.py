@@ -101,6 +101,14 @@ REFUSED: dict[str, tuple[tuple[str, ...], int]] = {
 }
 
 
+@pytest.mark.by_default(
+    "train fifo.jsonl",
+    "train missing.jsonl",
+    "eval of a run",
+    "data of a corpus",
+    "tokenizer",
+    "cache of a teacher in fifo",
+)
 @pytest.mark.parametrize("case", REFUSED)
 def test_one_line(case: str, scene: Path) -> None:
     words, code = REFUSED[case]

@@ -79,7 +79,7 @@ def assert_equal_outputs(model: Model, reference: Any, inputs: Mapping[str, torc
         np.testing.assert_allclose(values, expected[name].numpy(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.by_default("bert", "t5")
+@pytest.mark.by_default("bert-text-classification", "t5")
 @pytest.mark.parametrize(
     ("family", "task", "kind"),
     [

@@ -177,6 +177,7 @@ def test_other_directories_are_refused(directory: Path, tmp_path: Path) -> None:
     assert "is missing" in failure(push(directory, REPO), 3)
 
 
+@pytest.mark.by_default("../x", "org/a..b")
 @pytest.mark.parametrize("name", ["../x", "org/..", ".org/x", "org/.x", "org/a..b", "-", "org/-x"])
 def test_names_that_are_no_repository(directory: Path, name: str) -> None:
     assert "give organisation/name" in failure(push(directory, name), 2)

@@ -221,6 +221,7 @@ def test_a_prompt_precedes_each_text(small: Small) -> None:
     np.testing.assert_allclose(pair, plain.similarity([("c d", "c e")]), atol=1e-6)
 
 
+@pytest.mark.by_default("mean")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_prompt_may_be_left_out_of_pooling(small: Small, mode: Any) -> None:
     """As in sentence-transformers: with [CLS], which precedes it, but without [SEP]."""

@@ -85,6 +85,13 @@ def assert_equal(values: Any, expected: Any) -> None:
         np.testing.assert_allclose(value / scale, tensor.squeeze(0) / scale, rtol=0, atol=1e-5)
 
 
+@pytest.mark.by_default(
+    "modernbert-masked-lm",
+    "deberta-masked-lm",
+    "gpt-causal-lm",
+    "t5-seq2seq-lm",
+    "bert-pretraining",
+)
 @pytest.mark.parametrize(("name", "head"), HEADS)
 def test_numbers_are_those_of_transformers(name: str, head: str, tmp_path: Path) -> None:
     checkpoint = checkpoint_of(name, head, tmp_path)
@@ -118,6 +125,9 @@ def test_numbers_are_those_of_transformers(name: str, head: str, tmp_path: Path)
         assert_equal(last["cross"], expected["cross_attentions"])
 
 
+@pytest.mark.by_default(
+    "bert-pretraining", "gpt-causal-lm", "t5-seq2seq-lm", "modernbert-masked-lm"
+)
 @pytest.mark.parametrize(("name", "head"), [pair for pair in HEADS if pair[1] != "multiple-choice"])
 def test_the_last_predictions_are_the_outputs_of_transformers(
     name: str, head: str, tmp_path: Path

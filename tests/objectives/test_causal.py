@@ -146,6 +146,7 @@ def references(model: Any, config: GptConfig) -> Any:
 CONFIGS = {"gpt2": SMALL, "gpt": replace(SMALL, norm="post")}
 
 
+@pytest.mark.by_default("(1, 2, 9)-gpt2", "(40,)-gpt")
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("documents", [(15,), (6, 7), (1, 2, 9), (40,)], ids=str)
 def test_the_loss_equals_the_reference_of_each_text_alone(

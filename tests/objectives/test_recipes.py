@@ -26,6 +26,7 @@ def test_every_size_has_settings_that_fit(name: str) -> None:
         assert built.lr_scheduler.warmup_steps < built.max_steps
 
 
+@pytest.mark.by_default("bert", "bart", "deberta", "gpt", "t5", "elmo", "xlnet", "albert")
 @pytest.mark.parametrize("name", [n for n in all_families() if n not in ("elmo", "model2vec")])
 def test_positions_do_not_drown_tokens(name: str) -> None:
     """A new model by the recipe of ``tiny`` sees its tokens: with sinusoidal positions, whose mean

@@ -349,7 +349,7 @@ def zoo_loggers():
 """
 
 
-@pytest.mark.by_default("source0", "source1", "source2", "source5")
+@pytest.mark.by_default("source0", "source2")
 @pytest.mark.parametrize(
     ("source", "message"),
     [

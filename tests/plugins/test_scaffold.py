@@ -176,6 +176,7 @@ def test_a_project_without_a_family_is_used_by_the_commands(tmp_path: Path) -> N
     assert report["validated"] and report["files"] == ["weights.gz"]
 
 
+@pytest.mark.by_default("objective", "loss")
 @pytest.mark.parametrize(
     ("kind", "name"),
     [

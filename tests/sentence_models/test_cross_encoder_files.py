@@ -130,7 +130,7 @@ def test_prompts_precede_the_query(hub_checkpoint: Make, tmp_path: Path) -> None
     assert second.model == checkpoint.model
 
 
-@pytest.mark.by_default("None")
+@pytest.mark.long
 @pytest.mark.parametrize("function", [None, torch.nn.Tanh()])
 def test_several_labels_have_prompts_and_a_length(
     hub_checkpoint: Make, tmp_path: Path, function: Any

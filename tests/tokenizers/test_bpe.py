@@ -123,7 +123,7 @@ def both(request: pytest.FixtureRequest, cases: Mapping[str, Path]) -> Iterator[
     yield ours(build, directory), AutoTokenizer.from_pretrained(directory)
 
 
-@pytest.mark.by_default("bare", "doubled", "words", "doubled, added tokens")
+@pytest.mark.by_default("doubled, added tokens", "bare")
 def test_difficult_and_real_texts(both: tuple[TextTokenizer, Any]) -> None:
     assert_equal(both, torture())
     assert_equal(both, prose(600))

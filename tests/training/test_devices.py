@@ -31,6 +31,7 @@ FEW = (
 )
 
 
+@pytest.mark.by_default("bert-masked-lm", "gpt-causal-lm", "t5-span-corruption")
 @pytest.mark.parametrize(
     ("family", "name"),
     [pytest.param(*case, marks=() if case in FEW else pytest.mark.long) for case in CASES],

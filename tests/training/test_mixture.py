@@ -164,7 +164,7 @@ def source_losses(
     return losses
 
 
-@pytest.mark.by_default("t5", "gpt", "bert", "electra")
+@pytest.mark.by_default("bert-masked-lm+next-sentence", "gpt", "t5-span-corruption")
 @pytest.mark.parametrize(("family", "objective"), list(marked_cases()))
 def test_losses_of_each_source(family: str, objective: str) -> None:
     """Of each objective: they equal those of batches of one source, and add up to the total."""

@@ -72,12 +72,7 @@ def adapted(architecture: str, method: str, source: Path, task: str | None, whol
     return theirs
 
 
-@pytest.mark.by_default(
-    "BartForConditionalGeneration-ia3",
-    "BertForMultipleChoice-ia3",
-    "DebertaV2ForTokenClassification-lora",
-    "GPT2LMHeadModel-lora",
-)
+@pytest.mark.by_default("DebertaV2ForTokenClassification")
 @pytest.mark.parametrize(("architecture", "method", "task", "whole"), CASES)
 def test_each_library_opens_the_others(
     architecture: str,

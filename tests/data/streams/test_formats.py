@@ -78,6 +78,7 @@ def test_segments_have_each_document_once(source: StreamSource) -> None:
     assert texts == TEXTS
 
 
+@pytest.mark.by_default("JSON lines", "Parquet", "tar", "zstd")
 def test_a_segment_is_read_from_each_row_on(source: StreamSource) -> None:
     segment = source.segments[-1]
     shard = source.shards[segment.shard]

@@ -102,6 +102,7 @@ def test_files_that_lack_a_variable_are_refused(name: str, small: Small, tmp_pat
     assert str(file.parent) in str(error.value)
 
 
+@pytest.mark.by_default("\\x02\\x02\\x00\\x00\\x00\\xfc\\xff")
 @pytest.mark.parametrize(
     ("stored", "shown"),
     [

@@ -92,6 +92,7 @@ def test_layers_that_are_not_quantized_are_in_float32(small: Small, tmp_path: Pa
     assert others and {types[name] for name in others} == {"Q8_0"}
 
 
+@pytest.mark.by_default("float32", "q8_0", "q5_1")
 @pytest.mark.parametrize("precision", list(TARGET.precisions))
 def test_the_file_holds_what_the_package_quantizes(
     precision: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -169,6 +170,7 @@ def test_a_text_that_is_cut_differently_is_named(small: Small, tmp_path: Path) -
     assert caught.value.details and not (tmp_path / "export").exists()
 
 
+@pytest.mark.by_default("BertForMaskedLM", "T5ForConditionalGeneration")
 @pytest.mark.parametrize(
     ("architecture", "changes", "reason"),
     [

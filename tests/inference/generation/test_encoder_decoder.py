@@ -86,7 +86,9 @@ def test_texts_equal_the_references(name: str, options: dict[str, Any]) -> None:
     assert len({row[-1] == end for row in ours}) == 2, "some texts end, others are cut"
 
 
-@pytest.mark.by_default("plain", "later-{}")
+@pytest.mark.by_default(
+    "plain-{'num_beams': 5, 'early_stopping': 'never', 'length_penalty': 2.0}", "later-{}"
+)
 @pytest.mark.parametrize("options", [*SEARCHES, {"seed": 3, "top_k": 9}], ids=str)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_cache_changes_no_token(name: str, options: dict[str, Any]) -> None:

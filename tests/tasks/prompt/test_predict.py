@@ -269,6 +269,7 @@ def test_an_answer_is_the_group_of_the_last_match() -> None:
     assert AnswerGenerator(task, {}, answer="[0-9]+").find("3 or 4") == "4"
 
 
+@pytest.mark.by_default("options0", "options2", "options4", "options7")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

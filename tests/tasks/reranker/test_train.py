@@ -244,6 +244,7 @@ def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["metrics"]["queries"] == 8
 
 
+@pytest.mark.by_default("list-net-changes0", "margin-mse-changes1", "cross-entropy-changes7")
 @pytest.mark.parametrize(
     ("loss", "changes", "message"),
     [

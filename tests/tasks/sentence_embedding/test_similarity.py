@@ -45,6 +45,7 @@ def test_similarities_are_cosines_of_embeddings(small: Small) -> None:
     np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
+@pytest.mark.by_default("cosine", "manhattan")
 @pytest.mark.parametrize("function", ["cosine", "dot", "euclidean", "manhattan"])
 def test_the_model_names_the_function(small: Small, function: Any) -> None:
     model, folder = small("BertModel")

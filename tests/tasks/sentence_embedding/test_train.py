@@ -522,6 +522,7 @@ def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
     assert re.search(r"spearman +\S+ +\S+ to \S+", done.stdout)
 
 
+@pytest.mark.by_default("cosent-changes0", "triplet-changes3", "cosine-changes7")
 @pytest.mark.parametrize(
     ("loss", "changes", "message"),
     [

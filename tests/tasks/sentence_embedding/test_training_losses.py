@@ -216,6 +216,7 @@ def test_activations_of_a_mini_batch_are_kept_only(pretrained: Pretrained, tmp_p
     assert kept[2] < kept[None] / 4
 
 
+@pytest.mark.by_default("arguments0", "arguments4", "arguments6")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -42,6 +42,7 @@ def build(directory: Path, content: bytes, **options: Any) -> Any:
     return sentencepiece_tokenizer(files, **{"roles": UNKNOWN, **options})
 
 
+@pytest.mark.by_default("plain")
 @pytest.mark.parametrize("make", [plain, padded, bracketed, lowercase])
 def test_all_fields_are_read(tmp_path: Path, make: Any) -> None:
     content = make()

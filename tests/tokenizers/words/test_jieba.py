@@ -60,6 +60,7 @@ def reference_tokenizer(vocabulary: list[str], **settings: Any) -> Any:
     return RoFormerTokenizer(vocab=ids, **settings)
 
 
+@pytest.mark.by_default("default")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_ids_and_offsets_equal_the_reference(name: str, tmp_path: Path) -> None:
     reference = reference_tokenizer(write_files(tmp_path, **SETTINGS[name]), **SETTINGS[name])

@@ -118,6 +118,7 @@ def test_the_signal_of_a_process_is_known_on_all_machines(
             assert name.endswith(f"(pid {process.pid}) was killed by SIGKILL")
 
 
+@pytest.mark.long
 def test_a_stopped_process_is_told_from_one_that_cannot_be_reached(
     start: Start, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,7 +113,7 @@ def test_the_losses_of_rows_are_those_of_rows_read_alone(task: str, tmp_path: Pa
 BAD_INPUT = {
     "sum": ({"first": 0.5, "second": 0.4}, "add up to 0.9, and not to 1"),
     "unknown": ({"first": 0.5, "third": 0.5}, "there is no source third"),
-    "missing": ({"first": 1.0}, "second has no weight"),
+    "missing": ({"first": 1.0}, "first has a weight, and second has none"),
 }
 
 

@@ -5,9 +5,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from tests.finetuning.conftest import Pretrained
-from tests.finetuning.making import HERE, finetune, labelled, settings, setup_of
+from tests.finetuning.making import (
+    HERE,
+    finetune,
+    labelled,
+    settings,
+    setup_of,
+    texts,
+    write_table,
+)
+from tests.finetuning.test_mixture import make_setup
+from zoo.errors import UsageError
 from zoo.objectives.base import Batch
 
 
@@ -31,3 +42,21 @@ def test_batches_of_an_evaluation_are_not_held(pretrained: Pretrained, tmp_path:
     last = batches[-1].tensors
     for name, values in batches[12:][0].tensors.items():
         assert torch.equal(values, last[name])
+
+
+def test_a_trained_tokenizer_lower_cases_if_it_is_told_to(tmp_path: Path) -> None:
+    """Capitals and accents are tokens of their own otherwise; a model's tokenizer is refused."""
+    rows = [
+        {"text": f"GRÜN {text}", "label": "no" if text[0] > "e" else "yes"} for text in texts(9)
+    ]
+    table = write_table(tmp_path / "t.jsonl", rows)
+    values = settings("bert", table, vocab_size=60)
+    kept = make_setup(values).tokenizer
+    dropped = make_setup({**values, "lowercase": True}).tokenizer
+    assert kept is not None and dropped is not None
+    plain = Tokenizer.from_buffer(kept.json).encode("GRÜN").ids
+    lower = Tokenizer.from_buffer(dropped.json)
+    assert lower.encode("GRÜN").ids == lower.encode("grun").ids
+    assert plain != Tokenizer.from_buffer(kept.json).encode("grun").ids
+    with pytest.raises(UsageError, match="lowercase is for a tokenizer to train"):
+        make_setup({**values, "tokenizer": str(tmp_path), "lowercase": True})

@@ -50,6 +50,8 @@ FINETUNE_SETTINGS = SHARED_SETTINGS | {
     "adapter": "adapter.method",
     "freeze": "freeze_layers",
     "tokenizer": "tokenizer",
+    "lowercase": "lowercase",
+    "strip_accents": "strip_accents",
     "size": "size",
 }
 DISTILL_SETTINGS = SHARED_SETTINGS | {

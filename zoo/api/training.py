@@ -408,6 +408,8 @@ def finetune(
     freeze: int | None = None,
     size: str | None = None,
     tokenizer: AnyPath | None = None,
+    lowercase: bool | None = None,
+    strip_accents: bool | None = None,
     learning_rate: float | None = None,
     max_steps: int | None = None,
     batch_size: int | None = None,
@@ -454,6 +456,8 @@ def finetune(
         size: size of a model with random weights.
         tokenizer: model whose tokenizer a model with random weights uses; by default one is
             trained.
+        lowercase: whether a trained tokenizer lower-cases texts; by default it keeps their case.
+        strip_accents: whether it removes accents; by default if it lower-cases.
         learning_rate: highest learning rate, which the schedule multiplies.
         max_steps: number of optimizer steps.
         batch_size: number of rows per optimizer step.
@@ -530,6 +534,8 @@ def finetune(
         "freeze": freeze,
         "size": size,
         "tokenizer": None if tokenizer is None else as_reference(tokenizer),
+        "lowercase": lowercase,
+        "strip_accents": strip_accents,
         "learning_rate": learning_rate,
         "max_steps": max_steps,
         "batch_size": batch_size,

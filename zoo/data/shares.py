@@ -1,10 +1,10 @@
 """Shares of the sources of a mixture, and the whole numbers of rows that have them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 
-from zoo.errors import UsageError
+from zoo.errors import UsageError, did_you_mean
 from zoo.io.json import JsonStruct
 
 # Rows of a cycle at most. Shares that no shorter cycle has are rounded to multiples of 1 / this.
@@ -50,6 +50,27 @@ def require_shares(weights: Mapping[str, float], subject: str) -> None:
     proposed = round_to_total({name: weight / total for name, weight in weights.items()}, unit)
     texts = [f"{name}={count / unit:g}" for name, count in proposed.items()]
     raise UsageError(what, f"in these proportions, they are {', '.join(texts)}")
+
+
+def require_weights(weights: Mapping[str, float], sources: Collection[str], subject: str) -> None:
+    """Check that all sources have a weight, nothing else does, and that they are shares.
+
+    Args:
+        weights: source -> weight.
+        sources: names of the sources.
+        subject: what has the weights, for messages.
+    """
+    for name in weights:
+        if name not in sources:
+            hint = did_you_mean(name, list(sources)) or f"there are {', '.join(sources)}"
+            raise UsageError(f"{subject}: there is no source {name}", hint)
+    for name in sources:
+        if name not in weights:
+            raise UsageError(
+                f"{subject}: {', '.join(weights)} has a weight, and {name} has none",
+                f"--weight {name}=SHARE, so that all add up to 1",
+            )
+    require_shares(weights, subject)
 
 
 def shares_by_epochs(sizes: Mapping[str, int], epochs: Mapping[str, float]) -> dict[str, float]:

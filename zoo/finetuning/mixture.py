@@ -8,8 +8,8 @@ import numpy as np
 
 from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.text_io import split_name
-from zoo.data.shares import cycle_counts, require_shares
-from zoo.errors import UsageError, did_you_mean
+from zoo.data.shares import cycle_counts, require_weights
+from zoo.errors import UsageError
 from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.order import EpochShuffle, ProportionalMixture, WeightedMixture
 from zoo.finetuning.rows import TokenizedRows
@@ -75,14 +75,7 @@ def _check_weights(table: TableConfig, weights: Mapping[str, float]) -> tuple[st
     for path in table.train:
         if not split_name(path)[0]:
             raise UsageError(f"{path} has no name, and there are weights", f"--train NAME={path}")
-    for name in weights:
-        if name not in names:
-            hint = did_you_mean(name, list(names)) or f"there are {', '.join(names)}"
-            raise UsageError(f"{WEIGHTS}: there is no source {name}", hint)
-    for name in names:
-        if name not in weights:
-            raise UsageError(f"{WEIGHTS}: {name} has no weight", f"--weight {name}=SHARE")
-    require_shares(weights, WEIGHTS)
+    require_weights(weights, names, WEIGHTS)
     return names
 
 

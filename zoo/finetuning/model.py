@@ -165,6 +165,7 @@ def run_tokenizer(
     if init is not None:
         if config.tokenizer is not None:
             raise UsageError("a pretrained model keeps its tokenizer", "leave out --tokenizer")
+        _require_no_normalization(config)
         built_in = family.text_tokenizer(init.config) is not None
         return init.tokenizer if built_in else init.own_tokenizer(family)
     if resumed is not None:
@@ -174,11 +175,26 @@ def run_tokenizer(
         )
     if config.tokenizer in (None, TRAIN):
         size = config.vocab_size or config_of_size(family, config.size or "tiny").vocab_size
-        new_tokenizer = TokenizerToTrain.for_family(family, vocab_size=size)
+        new_tokenizer = TokenizerToTrain.for_family(
+            family,
+            vocab_size=size,
+            lowercase=config.lowercase,
+            strip_accents=config.strip_accents,
+        )
         LOG.info("tokenizer: %s", new_tokenizer.description())
         texts = [text for sample in train for text in task.data.texts(sample)]
         return new_tokenizer.make(lambda: [texts])
+    _require_no_normalization(config)
     return load_tokenizer(str(config.tokenizer), family, offline=offline)
+
+
+def _require_no_normalization(config: FineTuneConfig) -> None:
+    """Check that the normalization of a trained tokenizer is not set for another one."""
+    if config.lowercase or config.strip_accents:
+        setting = "lowercase" if config.lowercase else "strip_accents"
+        raise UsageError(
+            f"{setting} is for a tokenizer to train, and the run has one", "leave it out"
+        )
 
 
 def fit_config(

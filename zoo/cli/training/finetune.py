@@ -12,6 +12,7 @@ from zoo.cli.training.options import (
     adapter_option,
     data_option,
     label_option,
+    normalization_options,
     pair_option,
     python_options,
     skip_invalid_option,
@@ -81,6 +82,7 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
     type=REFERENCE,
     metavar="REF|train",
 )
+@normalization_options
 @training_options
 @runs_options
 @common_options

@@ -91,6 +91,10 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     # Checkpoint whose tokenizer is used, or ``train`` for one that is trained on the texts, for new
     # weights.
     tokenizer: str | None = None
+    # Whether a tokenizer that is trained lower-cases texts.
+    lowercase: bool = False
+    # Whether a tokenizer that is trained removes accents; ``None`` to do so if it lower-cases.
+    strip_accents: bool | None = None
     # Vocabulary size of a tokenizer that is trained; ``None`` for the size's.
     vocab_size: int | None = None
     # Fields of the model's configuration to change; of a pretrained model, only dropout.

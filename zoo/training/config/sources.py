@@ -2,12 +2,12 @@
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from zoo.data.shares import require_shares
+from zoo.data.shares import require_weights
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.limits import MAX_RUN_NUMBER
 
@@ -92,8 +92,7 @@ def check_sources(data: Any) -> None:
         if stage.step <= previous_step:
             raise UsageError(f"{subject} comes after step {previous_step:,}", "put it before")
         previous_step = stage.step
-        _require_same_names(subject, stage.weights, sources)
-        require_shares(stage.weights, subject)
+        require_weights(stage.weights, sources, subject)
 
 
 def _check_mixing(data: Any, sources: Mapping[str, SourceConfig]) -> None:
@@ -119,8 +118,7 @@ def _check_mixing(data: Any, sources: Mapping[str, SourceConfig]) -> None:
                 )
     weights = given_weights(sources)
     if weights:
-        _require_same_names("data.sources", weights, sources)
-        require_shares(weights, "data.sources")
+        require_weights(weights, sources, "data.sources")
     epochs = [source.epochs for source in sources.values()]
     if mixing == "epochs" and not any(value is msgspec.UNSET or value for value in epochs):
         raise UsageError("no source has a pass over it: data.sources.NAME.epochs are 0", "set one")
@@ -148,19 +146,3 @@ def given_weights(sources: Mapping[str, SourceConfig]) -> dict[str, float]:
         if source.weight is not msgspec.UNSET:
             weights[name] = source.weight
     return weights
-
-
-def _require_same_names(
-    subject: str, weights: Collection[str], sources: Mapping[str, SourceConfig]
-) -> None:
-    """Check that all sources have a weight, and nothing else does."""
-    for name in weights:
-        if name not in sources:
-            hint = did_you_mean(name, list(sources)) or f"there are {', '.join(sources)}"
-            raise UsageError(f"{subject}: there is no source {name}", hint)
-    for name in sources:
-        if name not in weights:
-            raise UsageError(
-                f"{subject}: {', '.join(weights)} has a weight, and {name} has none",
-                f"--weight {name}=SHARE, so that all add up to 1",
-            )

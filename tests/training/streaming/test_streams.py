@@ -238,6 +238,25 @@ def test_rows_that_changed_are_noticed_by_the_block(data: Path, tokenizer: str) 
     resumed.close()
 
 
+@pytest.mark.parametrize("place", ["inside of a segment", "before a segment"])
+def test_a_source_that_ends_early_is_named(place: str, data: Path, tokenizer: str) -> None:
+    """It was cut after a line while the run reads it, so that each of its lines is sound."""
+    setup = open_setup(data, tokenizer)
+    group = Processes(setup, 1)
+    for step in range(2):
+        group.step_digest(step)
+    file = data / "a.jsonl"
+    size = file.stat().st_size
+    cut = 0
+    if place == "inside of a segment":
+        cut = 1 + file.read_bytes().index(b"\n", size // 2)
+    os.truncate(file, cut)
+    with pytest.raises(VerificationError, match=rf"a.jsonl has [\d,]+ bytes, and had {size:,}"):
+        for step in range(2, 100):
+            group.step_digest(step)
+    group.close()
+
+
 def test_a_worker_that_dies_is_named(data: Path, tokenizer: str) -> None:
     setup = open_setup(data, tokenizer)
     group = Processes(setup.with_workers(1), 1)

@@ -155,4 +155,5 @@ class LaneCursor:
             row = segment.start_row
             offset = segment.start_offset
         shard = self.source.shards[segment.shard]
+        shard.require_same_size()
         return shard.rows(segment, row, offset, self.source.reader)

@@ -46,7 +46,7 @@ class JsonLinesShard(Shard):
             while offset < segment.end_offset:
                 line = file.readline(MAX_ROW_BYTES + 1)
                 if not line:
-                    return
+                    raise self.changed_size(offset)
                 start = offset
                 what = f"length of the line at byte {start:,} in bytes"
                 check_size(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import VerificationError
+from zoo.io.files import reading
 
 TO_THE_END = -1  # The end of a segment that ends with its shard.
 
@@ -41,6 +42,21 @@ class Shard(ABC):
         """Check that the shard has a column of text; by default, read its first row."""
         segment = Segment(0, 0, TO_THE_END, 0, self.size)
         next(self.rows(segment, 0, 0, reader), None)
+
+    def require_same_size(self) -> None:
+        """Check that the file has as many bytes as when it was opened for the run."""
+        with reading(self.file):
+            size = self.file.stat().st_size
+        if size != self.size:
+            raise self.changed_size(size)
+
+    def changed_size(self, size: int) -> VerificationError:
+        """Return the error for a file that has another number of bytes now."""
+        return VerificationError(
+            f"{self.file} has {size:,} bytes, and had {self.size:,} when this process began to "
+            "read it",
+            "put the file back as it was, and resume the run",
+        )
 
     @abstractmethod
     def segments(self, number: int, target_bytes: int) -> list[Segment]:

@@ -7,8 +7,10 @@ import tarfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow
+import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
@@ -191,6 +193,25 @@ def test_shards_with_other_columns_are_named(tmp_path: Path) -> None:
     numbers = pyarrow.table({"id": [1], "text": [2]})
     pyarrow.parquet.write_table(numbers, tmp_path / "b.parquet")
     with pytest.raises(VerificationError, match=r"b.parquet, row 1: 'text' is not a string"):
+        open_source(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"id": ["1"], "text": ["a"]}, "the column 'id' of .*00001.* is string, and in .* int64"),
+        ({"text": ["a"]}, "00001-of-00002.arrow has no column 'id', and in .* it is int64"),
+        ({"id": [1], "text": ["a"], "url": ["b"]}, "'url' of .* string, and .* does not have it"),
+    ],
+)
+def test_a_folder_of_datasets_has_equal_columns(
+    columns: dict[str, list[Any]], message: str, tmp_path: Path
+) -> None:
+    write_dataset(tmp_path, TEXTS)
+    rows = pyarrow.table(columns)
+    with pyarrow.ipc.new_stream(str(tmp_path / "data-00001-of-00002.arrow"), rows.schema) as file:
+        file.write_table(rows)
+    with pytest.raises(VerificationError, match=message):
         open_source(tmp_path)
 
 

@@ -1,6 +1,6 @@
 """Arrow files, as ``Dataset.save_to_disk`` of the library datasets writes them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -115,4 +115,27 @@ def dataset_files(folder: Path) -> list[Path] | None:
                 f"{folder / STATE}: {name!r} is not the name of a file", "save the data set again"
             )
         files.append(folder / name)
+    _require_equal_columns(files)
     return files
+
+
+def _require_equal_columns(files: Sequence[Path]) -> None:
+    """Check that the files of a data set have the same columns, as the library datasets does."""
+    first_columns: dict[str, str] = {}
+    for number, file in enumerate(files):
+        with _open_arrow(file) as (schema, _):
+            columns = {field.name: str(field.type)[:100] for field in schema}
+        if number == 0:
+            first_columns = columns
+        for name in dict.fromkeys([*first_columns, *columns]):
+            column_type = columns.get(name)
+            first_type = first_columns.get(name)
+            if column_type == first_type:
+                continue
+            what = f"the column {name!r} of {file} is {column_type}"
+            if column_type is None:
+                what = f"{file} has no column {name!r}"
+            expected = f"in {files[0]} it is {first_type}"
+            if first_type is None:
+                expected = f"{files[0]} does not have it"
+            raise VerificationError(f"{what}, and {expected}", "save the data set again")

@@ -1,12 +1,14 @@
 """Documents, and files with them, of each format that streams read."""
 
 import gzip
+import hashlib
 import io
 import json
 import struct
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.ipc
@@ -88,42 +90,57 @@ def write_tar(path: Path, texts: Sequence[str], column: str = "txt") -> Path:
 
 
 def write_mds(folder: Path, texts: Sequence[str], *, compressed: bool = False) -> Path:
-    """Write shards of 60 samples with a column of a fixed size and two without."""
+    """Write what ``MDSWriter`` writes of a column of a fixed size and two without, with hashes.
+
+    Its source is mosaicml/streaming, ``streaming/base/format/mds/writer.py`` and
+    ``streaming/base/format/base/writer.py``. Shards have 60 samples.
+    """
     folder.mkdir(exist_ok=True)
-    entries = []
+    config = {
+        "version": 2,
+        "format": "mds",
+        "compression": "zstd" if compressed else None,
+        "hashes": ["sha1", "sha256"],
+        "size_limit": 1 << 26,
+        "column_names": ["id", "source", "text"],
+        "column_encodings": ["int", "str", "str"],
+        "column_sizes": [8, None, None],
+    }
+    config_data = json.dumps(config, sort_keys=True).encode()
+    shards = []
     for number, start in enumerate(range(0, len(texts), 60)):
-        part = texts[start : start + 60]
         samples = []
-        for text in part:
+        for place, text in enumerate(texts[start : start + 60]):
             source = b"web"
             sizes = struct.pack("<2I", len(source), len(text.encode()))
-            samples.append(sizes + struct.pack("<q", 7) + source + text.encode())
-        description = json.dumps({"format": "mds"}).encode()
-        place = 4 + 4 * (len(part) + 1) + len(description)
-        offsets = [place]
+            samples.append(sizes + struct.pack("<q", start + place) + source + text.encode())
+        offsets = [4 + 4 * (len(samples) + 1) + len(config_data)]
         for sample in samples:
             offsets.append(offsets[-1] + len(sample))
         packed_offsets = struct.pack(f"<{len(offsets)}I", *offsets)
-        content = struct.pack("<I", len(part)) + packed_offsets + description + b"".join(samples)
+        content = struct.pack("<I", len(samples)) + packed_offsets + config_data + b"".join(samples)
         name = f"shard.{number:05}.mds"
-        entry = {
-            "column_names": ["id", "source", "text"],
-            "column_encodings": ["int", "str", "str"],
-            "column_sizes": [8, None, None],
-            "compression": "zstd" if compressed else None,
-            "format": "mds",
-            "hashes": [],
-            "raw_data": {"basename": name, "bytes": len(content), "hashes": {}},
-            "samples": len(part),
-            "size_limit": 1 << 26,
-            "version": 2,
+        shard = {
+            **config,
+            "samples": len(samples),
+            "raw_data": mds_file(name, content),
             "zip_data": None,
         }
         if compressed:
             name = f"{name}.zstd"
             content = zstandard.compress(content)
-            entry["zip_data"] = {"basename": name, "bytes": len(content), "hashes": {}}
+            shard["zip_data"] = mds_file(name, content)
         (folder / name).write_bytes(content)
-        entries.append(entry)
-    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": entries}))
+        shards.append(shard)
+    index = json.dumps({"version": 2, "shards": shards}, sort_keys=True)
+    (folder / "index.json").write_text(index)
     return folder
+
+
+def mds_file(name: str, content: bytes) -> dict[str, Any]:
+    """Return what ``index.json`` says of a file."""
+    hashes = {
+        "sha1": hashlib.sha1(content).hexdigest(),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    return {"basename": name, "bytes": len(content), "hashes": hashes}

@@ -13,6 +13,7 @@ import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
+import zstandard
 
 from tests.data.streams.making import (
     documents,
@@ -222,6 +223,23 @@ def test_a_shard_of_mds_takes_its_index(tmp_path: Path) -> None:
     (tmp_path / "shard.00001.mds").unlink()
     with pytest.raises(SourceError, match=r"shard.00001.mds does not exist, and .*index.json"):
         open_source(tmp_path)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_shard_of_mds_has_the_digests_of_its_index(compressed: bool, tmp_path: Path) -> None:
+    """A changed letter, which is text as before."""
+    write_mds(tmp_path, TEXTS, compressed=compressed)
+    file = next(tmp_path.glob("shard.00000.mds*"))
+    content = file.read_bytes()
+    text = zstandard.decompress(content) if compressed else content
+    text = text.replace(b"mice", b"rats", 1)
+    changed = zstandard.compress(text, 1) if compressed else text
+    index = (tmp_path / "index.json").read_text()
+    index = index.replace(f'"bytes": {len(content)},', f'"bytes": {len(changed)},')
+    (tmp_path / "index.json").write_text(index)
+    file.write_bytes(changed)
+    with pytest.raises(VerificationError, match=r"is damaged: its sha1 is not the one in index"):
+        open_source(tmp_path).hold_out(1)
 
 
 def test_a_tar_without_texts_names_its_members(tmp_path: Path) -> None:

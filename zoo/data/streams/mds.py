@@ -4,9 +4,11 @@
 shard has the number of its samples, the offset of each sample and of its end (uint32, little
 endian), a description in JSON, and the samples. A sample has the sizes of its columns that have no
 fixed one (uint32), and the values of all columns one after another. Text has the encoding ``str``,
-which is UTF-8. A shard may be compressed as a whole.
+which is UTF-8. A shard may be compressed as a whole, and ``index.json`` may have hashes of its file
+(https://github.com/mosaicml/streaming, ``streaming/base/format/mds`` and ``base/writer.py``).
 """
 
+import hashlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ class MdsShard(Shard):
     encodings: tuple[str, ...]
     sizes: tuple[int | None, ...]  # Fixed sizes of columns in bytes.
     samples: int
+    hashes: tuple[tuple[str, str], ...] = ()  # Algorithms, and digests of the file.
 
     @override
     def check(self, reader: ReaderConfig) -> None:
@@ -61,6 +64,8 @@ class MdsShard(Shard):
     @override
     def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:
         column = self.names.index(reader.text_field)
+        if row == 0:
+            self._require_hashes()
         with SequentialBytes(self.file) as content:
             (count,) = NUMBER.unpack(content.read(0, NUMBER.size))
             if count != self.samples:
@@ -77,6 +82,19 @@ class MdsShard(Shard):
                     raise VerificationError(f"{location}: the offsets do not ascend", REMEDY)
                 sample = content.read(offsets[number], size, location)
                 yield Row(self._text(sample, column, location), number + 1, 0)
+
+    def _require_hashes(self) -> None:
+        """Check the digests that the index has, of algorithms that Python has."""
+        for algorithm, expected in self.hashes:
+            # Digests of ``shake`` have no length of their own; those of xxhash are not checked.
+            if algorithm not in hashlib.algorithms_available or algorithm.startswith("shake"):
+                continue
+            with open_regular(self.file) as opened, reading(self.file):
+                digest = hashlib.file_digest(opened, algorithm).hexdigest()
+            if digest != expected:
+                raise VerificationError(
+                    f"{self.file} is damaged: its {algorithm} is not the one in {INDEX}", REMEDY
+                )
 
     def _text(self, sample: bytes, column: int, location: str) -> str:
         """Return the text of a sample."""
@@ -199,4 +217,5 @@ def _shard(folder: Path, entry: Any) -> Shard:
     sizes = tuple(None if size is None else int(size) for size in entry["column_sizes"])
     if not len(names) == len(encodings) == len(sizes):
         raise ValueError("columns without encoding or size")
-    return MdsShard(file, size, names, encodings, sizes, int(entry["samples"]))
+    hashes = tuple((str(name), str(digest)) for name, digest in data["hashes"].items())
+    return MdsShard(file, size, names, encodings, sizes, int(entry["samples"]), hashes)

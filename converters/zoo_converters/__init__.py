@@ -17,6 +17,7 @@ def zoo_formats() -> "list[Format]":
     from zoo_converters.safetensors import Safetensors
     from zoo_converters.tensorflow import TensorFlow
     from zoo_converters.torch_bin import ComposerCheckpoint, TorchBin
+    from zoo_converters.word_vectors import WordVectors
 
     return [
         Safetensors(),
@@ -26,4 +27,5 @@ def zoo_formats() -> "list[Format]":
         TensorFlow(),
         Npy(),
         Gguf(),
+        WordVectors(),
     ]

@@ -9,6 +9,7 @@ import re
 import resource
 import shutil
 import signal
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from zoo.io.tensors.formats import Format
 from zoo_converters import tensorflow, zoo_formats
 from zoo_converters.hdf5_arrays import decode_arrays, list_arrays
 
-SAFE, BIN, COMPOSER, HDF5, TENSORFLOW, NPY, GGUF = zoo_formats()
+SAFE, BIN, COMPOSER, HDF5, TENSORFLOW, NPY, GGUF, WORD_VECTORS = zoo_formats()
 TABLES = Path(__file__).parents[1] / "fixtures" / "tensorflow"
 PIECES = [b"\0", b"\xff", b"\x80", b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\xff" * 8]
 STATE = {"a": torch.arange(6.0), "b": torch.ones(2, 3).T, "c": torch.nn.Parameter(torch.ones(2))}
@@ -50,6 +51,26 @@ def save_npy(folder: Path) -> None:
 
 def save_gguf(folder: Path) -> None:
     save(folder / "model.gguf")
+
+
+def save_text_vectors(folder: Path) -> None:
+    (folder / "words.vec").write_text("3 2\nthe 0.5 -1e-3\ncat 1 2\nna\u00efve 3 4\n")
+
+
+def save_binary_vectors(folder: Path) -> None:
+    rows = b"".join(word + b" " + struct.pack("<2f", 1, 2) for word in (b"the", b"cat", b"sat"))
+    (folder / "vectors.bin").write_bytes(b"3 2\n" + rows)
+
+
+def save_fasttext(folder: Path) -> None:
+    """Write a model of two words, three buckets, and vectors of two numbers."""
+    arguments = (2, 5, 1, 1, 5, 1, 2, 1, 3, 3, 4, 100)
+    content = struct.pack("<ii12id", 793712314, 12, *arguments, 1e-4)
+    content += struct.pack("<iiiqq", 2, 2, 0, 9, -1)
+    for word in (b"the", b"cat"):
+        content += word + struct.pack("<bqb", 0, 4, 0)
+    content += struct.pack("<bqq10f", 0, 5, 2, *range(10))
+    (folder / "cc.tiny.bin").write_bytes(content)
 
 
 def save_table(folder: Path) -> None:
@@ -77,6 +98,9 @@ FORMATS: Mapping[str, tuple[Format, Callable[[Path], None]]] = {
     "composer": (COMPOSER.without_checksums(), save_composer),
     "npy": (NPY, save_npy),
     "gguf": (GGUF, save_gguf),
+    "text-vectors": (WORD_VECTORS, save_text_vectors),
+    "binary-vectors": (WORD_VECTORS, save_binary_vectors),
+    "fasttext": (WORD_VECTORS, save_fasttext),
     "tensorflow": (TENSORFLOW, save_table),
     "shards": (SAFE, save_shards),
 }

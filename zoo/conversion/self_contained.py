@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,10 +17,8 @@ from zoo.sentence_models.cross_encoder_files import LogitScore, reranker_files
 from zoo.sentence_models.pooling import Pooling
 from zoo.sentence_models.sentence_transformers_files import MODULES
 from zoo.tokenizers import has_tokenizer
-from zoo.tokenizers.gguf import ARCHITECTURE, MODEL, PREFIX, pooling_mode, tokenizer_files
-
-if TYPE_CHECKING:
-    from zoo.io.tensors.formats import TensorReader
+from zoo.tokenizers.gguf import PREFIX, pooling_mode, tokenizer_files
+from zoo.tokenizers.word_level import word_level_files
 
 
 def with_derived_files(source: CheckpointDir) -> CheckpointDir:
@@ -40,13 +37,14 @@ def with_derived_files(source: CheckpointDir) -> CheckpointDir:
     if has_config and has_tokenizer(source.files):
         return source
     with file_format.open(source.model_directory, file_format.find(names)) as reader:
-        header = _header(reader)
+        header = RuntimeHeader.from_reader(reader)
         _check_tables(header)
         derived_files = dict[str, bytes]()
         if not has_tokenizer(source.files):
-            derived_files |= tokenizer_files(header.metadata, header.location)
+            derived_files |= _tokenizer_files(header)
         if not has_config:
-            derived_files |= _configuration(header, file_format.naming_scheme)
+            derived_files[CONFIG] = _configuration(header, file_format.name)
+            derived_files |= _pooling_files(header)
     return replace(source, derived=derived_files)
 
 
@@ -64,31 +62,28 @@ def _with_reranker_files(source: CheckpointDir) -> CheckpointDir:
     return replace(source, derived=derived)
 
 
-def _header(reader: "TensorReader") -> RuntimeHeader:
-    location = str(reader.files[0])
-    for key in (ARCHITECTURE, MODEL):
-        value = reader.metadata.get(key, "")
-        if not isinstance(value, str):
-            raise VerificationError(f"{location}: {key} = {value!r:.100} is not a name")
-    return RuntimeHeader(
-        architecture=reader.metadata.get(ARCHITECTURE, ""),
-        tokenizer=reader.metadata.get(MODEL, ""),
-        metadata=reader.metadata,
-        shapes={name: info.shape for name, info in reader.tensors.items()},
-        location=location,
-    )
+def _tokenizer_files(header: RuntimeHeader) -> dict[str, bytes]:
+    """Return the Hub's files of the tokenizer."""
+    if "words" in header.metadata:
+        return word_level_files(header.metadata)
+    return tokenizer_files(header.metadata, header.location)
 
 
-def _configuration(header: RuntimeHeader, target: str) -> dict[str, bytes]:
-    """Return the configuration and the settings of pooling."""
+def _pooling_files(header: RuntimeHeader) -> dict[str, bytes]:
+    """Return the Hub's files of the pooling."""
+    mode = pooling_mode(header.metadata)
+    if mode is None:
+        return {}
+    pooling = msgspec.convert({"mode": mode}, Pooling)
+    return hub_pooling_files(pooling, header.count("embedding_length"))
+
+
+def _configuration(header: RuntimeHeader, format_name: str) -> bytes:
+    """Return the Hub's configuration of the model."""
     for family in iter_families():
-        hub = family.config_of_runtime(target, header)
+        hub = family.config_of_runtime(format_name, header)
         if hub is not None:
-            files = {CONFIG: dump_json(dict(hub)).encode()}
-            if (mode := pooling_mode(header.metadata)) is not None:
-                pooling = msgspec.convert({"mode": mode}, Pooling)
-                files |= hub_pooling_files(pooling, header.count("embedding_length"))
-            return files
+            return dump_json(dict(hub)).encode()
     raise UsageError(
         f"{header.location} holds a model of the architecture {header.architecture!r:.100}, which "
         "no installed family reads",

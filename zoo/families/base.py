@@ -453,7 +453,8 @@ class Family(ABC):
         ``config.json``, named ``from_`` and the target.
 
         Args:
-            target: name of the export target that writes the format.
+            target: name of the format, which is that of the export target that writes it, if one
+                does.
             header: what the file says of the model.
 
         Returns:
@@ -462,7 +463,7 @@ class Family(ABC):
         Raises:
             VerificationError: the file contradicts itself, or lacks a key.
         """
-        translate = self._runtime_function(f"from_{target}")
+        translate = self._runtime_function(f"from_{target.replace('-', '_')}")
         return None if translate is None else translate(header)
 
     def recipe(self, size: str) -> "Recipe":

@@ -8,7 +8,7 @@ cannot hold the model. ``from_gguf(header)`` is the way back: the keys of a Hub 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from zoo.errors import VerificationError
 from zoo.io.limits import MAX_CONFIG_LABELS
@@ -21,9 +21,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.io.tensors.formats import TensorReader
+
     Array = NDArray[np.generic[Any]]
 
 QKV = Concat(3)
+# Keys of a header, as GGUF names them.
+ARCHITECTURE = "general.architecture"
+TOKENIZER_KIND = "tokenizer.ggml.model"
 Names = Mapping[str | tuple[str, ...], str | tuple[str, Op]]
 
 
@@ -71,6 +76,28 @@ class RuntimeHeader:
     metadata: Mapping[str, Any]
     shapes: Mapping[str, tuple[int, ...]]
     location: str
+
+    @classmethod
+    def from_reader(cls, reader: "TensorReader") -> Self:
+        """Return the header of an open file.
+
+        Raises:
+            VerificationError: the name of the architecture or of the tokenizer is not a text.
+        """
+        location = str(reader.files[0])
+        names = []
+        for key in (ARCHITECTURE, TOKENIZER_KIND):
+            value = reader.metadata.get(key, "")
+            if not isinstance(value, str):
+                raise VerificationError(f"{location}: {key} = {value!r:.100} is not a name")
+            names.append(value)
+        return cls(
+            architecture=names[0],
+            tokenizer=names[1],
+            metadata=reader.metadata,
+            shapes={name: info.shape for name, info in reader.tensors.items()},
+            location=location,
+        )
 
     def common_keys(self) -> dict[str, Any]:
         """Return the Hub's keys of the sizes that every model has, by their most common names.

@@ -73,6 +73,11 @@ UNSUPPORTED_FILES: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "give the model that it was made from",
     ),
     (
+        ("*.vec.gz", "*.bin.gz", "*.vec.zip"),
+        "compressed vectors of words",
+        "decompress the file first, with gunzip or unzip",
+    ),
+    (
         ("*.gguf",),
         "several GGUF files",
         "give the path of one of them",

@@ -1,13 +1,17 @@
 """Draw docs/figures/ratios.svg and the table of docs/results.md from benchmarks/results.json.
 
-usage: python -m tools.benchmark_results [--check]
+usage: python -m tools.benchmark_results [--check | --compare OLD.json]
 
-``--check`` writes nothing, and exits with 1 if a file is not what would be written.
+``--check`` writes nothing, and exits with 1 if a file is not what would be written. ``--compare``
+writes nothing either: it lists the ratios that fell since an older ``results.json``, with the
+``reason`` of their row, and exits with 1 if one of them has none.
 """
 
+import argparse
 import json
 import math
 import sys
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,7 @@ LEFT = 300
 RIGHT = 690
 TOP = 46
 TICKS = (1, 2, 5, 10, 20, 50)
+NOISE = 0.03  # Fraction by which a ratio may fall without being listed.
 
 
 def ratio(bar: dict[str, Any]) -> float:
@@ -79,8 +84,67 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def ratios(results: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+    """Return task and peer -> how many times as good as the peer the result is."""
+    ratio_by_bar = {}
+    for row in results["rows"]:
+        for bar in row.get("chart", ()):
+            ratio_by_bar[bar["task"], bar["peer"]] = ratio(bar)
+    return ratio_by_bar
+
+
+def reasons(results: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """Return task and peer -> why the ratio of the row fell, where the row says so."""
+    reason_by_bar = {}
+    for row in results["rows"]:
+        for bar in row.get("chart", ()):
+            if row.get("reason"):
+                reason_by_bar[bar["task"], bar["peer"]] = row["reason"]
+    return reason_by_bar
+
+
+def fallen_ratios(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str], bool]:
+    """Return a line for each ratio that fell or is gone, and whether each of them has a reason."""
+    new_ratios = ratios(new)
+    new_reasons = reasons(new)
+    lines = []
+    explained = True
+    for key, old_ratio in ratios(old).items():
+        task, peer = key
+        new_ratio = new_ratios.get(key)
+        if new_ratio is None:
+            lines.append(f"{task}, next to {peer}: {old_ratio:.3g}, and no longer measured")
+            explained = False
+            continue
+        if new_ratio >= old_ratio * (1 - NOISE):
+            continue
+        reason = new_reasons.get(key, "")
+        explained = explained and bool(reason)
+        change = f"{task}, next to {peer}: {old_ratio:.3g} before, {new_ratio:.3g} now"
+        lines.append(f"{change}; {reason or 'no reason is given'}")
+    return lines, explained
+
+
+def compare(old_file: Path) -> int:
+    """Print the ratios that fell since an older file."""
+    old = json.loads(old_file.read_text("utf-8"))
+    new = json.loads(RESULTS.read_text("utf-8"))
+    if old["machine"] != new["machine"]:
+        print(f"machines differ: {old['machine']} before, {new['machine']} now")
+    lines, explained = fallen_ratios(old, new)
+    print("\n".join(lines) or "no ratio fell")
+    return 0 if explained else 1
+
+
 def main(arguments: list[str]) -> int:
     """Write the chart and the table, or compare them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--check", action="store_true")
+    action.add_argument("--compare", type=Path, metavar="OLD.json")
+    options = parser.parse_args(arguments)
+    if options.compare is not None:
+        return compare(options.compare)
     results = json.loads(RESULTS.read_text("utf-8"))
     page = PAGE.read_text("utf-8")
     before, rest = page.split(BEGIN)
@@ -89,7 +153,7 @@ def main(arguments: list[str]) -> int:
         CHART: chart(results["rows"]),
         PAGE: f"{before}{BEGIN}\n{table(results)}\n{END}{after}",
     }
-    if arguments == ["--check"]:
+    if options.check:
         return int(any(path.read_text("utf-8") != text for path, text in files.items()))
     for path, text in files.items():
         path.write_text(text, "utf-8")

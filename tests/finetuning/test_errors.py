@@ -194,5 +194,7 @@ def test_long_texts_are_counted(model: Path, tmp_path: Path) -> None:
         *("--set", "max_seq_len=16", "--max-steps", "1", "--device", "cpu", "-o", tmp_path / "run"),
     )
     assert done.returncode == 0, done.stderr
-    warning = "warning: 3 of 20 texts were truncated to 16 tokens; --set max_seq_len"
-    assert warning in done.stderr
+    warning = "warning: 3 of 20 texts were longer than 16 tokens and were cut; --set max_seq_len"
+    # At the beginning, and once more at the end.
+    assert done.stderr.count(warning) == 2
+    assert done.stderr.splitlines()[-1].startswith(warning)

@@ -169,6 +169,6 @@ def test_refusals_and_the_offer(
     with caplog.at_level(logging.INFO, "zoo"):
         finetune(tmp_path / "run", settings(model, table, max_seq_len=LENGTH, **SHORT))
     assert (
-        "truncated to 9 tokens; --set max_seq_len=N reads more, up to 40, --doc-stride N"
-        in caplog.text
+        "longer than 9 tokens and were cut; --set max_seq_len=N reads more, up to 40, "
+        "--doc-stride N reads them in windows" in caplog.text
     )

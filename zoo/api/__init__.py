@@ -488,6 +488,7 @@ class Model:
             'Rififi'
         """
         from zoo.inference.processing.records import as_records
+        from zoo.inference.task_warnings import collect_cut_texts
         from zoo.tasks import make_task
         from zoo.tasks.retrieval.search import Search, SearchResults
 
@@ -510,7 +511,8 @@ class Model:
         )
         assert isinstance(task, Search)
         query_list = [queries] if isinstance(queries, str) else queries
-        results = SearchResults(task.run(as_records(query_list)))
+        with collect_cut_texts():
+            results = SearchResults(task.run(as_records(query_list)))
         results.recall = task.recall
         return results
 
@@ -1078,12 +1080,14 @@ class Model:
         **options: Any,
     ) -> list[dict[str, Any]]:
         from zoo.inference.processing.records import as_records
+        from zoo.inference.task_warnings import collect_cut_texts
         from zoo.tasks import make_task
 
         task: Task = make_task(
             name, self.checkpoint, self.session, tokenizer=self.tokenizer, **options
         )
-        return list(task.run(as_records(texts), arrays=arrays))
+        with collect_cut_texts():
+            return list(task.run(as_records(texts), arrays=arrays))
 
 
 def _task_options(options: "Mapping[str, Any]") -> dict[str, Any]:

@@ -40,6 +40,7 @@ class TaskResults(Sequence[dict[str, Any]]):
         output: the file or folder, or ``None``.
         rows: number of results.
         files: counts of the files of a folder, or ``None``.
+        truncated: number of texts of ``output`` that were longer than the model allows.
     """
 
     task: str
@@ -47,6 +48,7 @@ class TaskResults(Sequence[dict[str, Any]]):
     output: Path | None
     rows: int
     files: "JobResult | None" = None
+    truncated: int = 0
 
     def __len__(self) -> int:
         return len(self.results)
@@ -72,7 +74,12 @@ class TaskResults(Sequence[dict[str, Any]]):
     def to_dict(self) -> dict[str, Any]:
         """Return what ``zoo run --json`` prints."""
         if self.output is not None:
-            value = {"task": self.task, "output": str(self.output), "rows": self.rows}
+            value = {
+                "task": self.task,
+                "output": str(self.output),
+                "rows": self.rows,
+                "truncated": self.truncated,
+            }
             if self.files is not None:
                 value["files"] = self.files.to_dict()
             return value
@@ -166,6 +173,7 @@ def run(
         [{'token': 'cat', 'score': 0.41}]}]}
     """
     from zoo.data.many_files.shard import parse_shard
+    from zoo.inference.task_warnings import collect_cut_texts
     from zoo.tasks.table import require_output, run_options, write_results
 
     require_backend(backend)
@@ -198,20 +206,21 @@ def run(
         text_list, sources, target, shard=shard, suffix=output_suffix, engine=engine
     ):
         assert target is not None, "has_output_folder checks it"
-        result = run_files(
-            task,
-            as_reference(ref),
-            sources,
-            target,
-            all_options,
-            shard=parse_shard(shard),
-            suffix=output_suffix,
-            resume=resume,
-            force=force,
-            excel_safe=excel_safe,
-            ray=ray,
-        )
-        return TaskResults(verb, (), target, result.rows, result)
+        with collect_cut_texts() as cut_texts:
+            result = run_files(
+                task,
+                as_reference(ref),
+                sources,
+                target,
+                all_options,
+                shard=parse_shard(shard),
+                suffix=output_suffix,
+                resume=resume,
+                force=force,
+                excel_safe=excel_safe,
+                ray=ray,
+            )
+        return TaskResults(verb, (), target, result.rows, result, cut_texts.count)
     source = sources[0] if sources else None
     if target is None:
         for flag, value in (("resume", resume), ("force", force), ("excel-safe", excel_safe)):
@@ -222,16 +231,17 @@ def run(
             task, target, resume=resume, force=force, excel_safe=excel_safe, source=source
         )
     all_options["source"] = source
-    runner, task_input = open_task(
-        task, as_reference(ref), text_list, all_options, digests=target is not None
-    )
-    if target is not None:
+    with collect_cut_texts() as cut_texts:
+        runner, task_input = open_task(
+            task, as_reference(ref), text_list, all_options, digests=target is not None
+        )
+        if target is None:
+            results = tuple(runner.run(task_input.records))
+            return TaskResults(verb, results, None, len(results))
         rows = write_results(
             runner, task_input, target, resume=resume, force=force, excel_safe=excel_safe
         )
-        return TaskResults(verb, (), target, rows)
-    results = tuple(runner.run(task_input.records))
-    return TaskResults(verb, results, None, len(results))
+    return TaskResults(verb, (), target, rows, truncated=cut_texts.count)
 
 
 def list_of_texts(task: str, texts: str | Iterable[Text]) -> list[Any]:

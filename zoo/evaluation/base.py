@@ -12,6 +12,7 @@ from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import DataReview, Reviewed, count_labels
 from zoo.errors import UsageError
 from zoo.inference.scoring import Scorer, TextScore, make_scorer, require_scorer, scorer_type
+from zoo.inference.task_warnings import collect_cut_texts
 from zoo.io.progress import progress
 from zoo.metrics import MetricInput
 from zoo.overrides import override
@@ -242,7 +243,10 @@ class Evaluation(ABC):
     def evaluate(
         self, files: Sequence[Path], *, on_prediction: Callable[[Prediction], None] | None = None
     ) -> Result:
-        """Return the result over files, with the number of rows that were skipped, if any.
+        """Return the result over files.
+
+        Its metrics have the numbers of rows that were ``skipped`` and of texts that were
+        ``truncated``, if there are any.
 
         Args:
             files: the files.
@@ -255,11 +259,16 @@ class Evaluation(ABC):
             NonFiniteError: an output is NaN or infinite.
         """
         self._on_prediction = on_prediction
-        result = self.measure(files)
-        skipped = 0 if self._samples is None else self._samples.skipped
-        if not skipped:
+        with collect_cut_texts() as cut_texts:
+            result = self.measure(files)
+        counts = {}
+        if self._samples is not None and self._samples.skipped:
+            counts["skipped"] = self._samples.skipped
+        if cut_texts.count:
+            counts["truncated"] = cut_texts.count
+        if not counts:
             return result
-        return replace(result, metrics={**result.metrics, "skipped": skipped})
+        return replace(result, metrics={**result.metrics, **counts})
 
     def stream(
         self, task: "Task", records: "Iterable[TextExample]", total: int, label: str = "evaluating"

@@ -1,5 +1,6 @@
 """Callbacks of fine-tuning: early stopping, and the best checkpoint as the final model."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ from zoo.training.trainer import Callback, Trainer
 
 if TYPE_CHECKING:
     from zoo.finetuning.objective import FineTuning
+
+LOG = logging.getLogger("zoo")
 
 
 class EarlyStopping(Callback):
@@ -79,6 +82,18 @@ class RecordMistakes(Callback):
         if mistakes.samples:
             with map_os_errors(self.run, DISK_FULL_HINT):
                 atomic_write(self.run / MISTAKES, encode_json(mistakes))
+
+
+class RepeatWarning(Callback):
+    """Says at the end of a run what it said about the data at its beginning."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+
+    @override
+    def on_train_end(self, trainer: Trainer) -> None:
+        if trainer.dist.is_main_process:
+            LOG.warning("warning: %s", self.line)
 
 
 class LoadBestModel(Callback):

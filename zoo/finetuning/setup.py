@@ -19,7 +19,12 @@ from zoo.data.readers.problems import InvalidRows, RowProblems
 from zoo.data.readers.review import DataReview, count_labels
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
-from zoo.finetuning.callbacks import EarlyStopping, LoadBestModel, RecordMistakes
+from zoo.finetuning.callbacks import (
+    EarlyStopping,
+    LoadBestModel,
+    RecordMistakes,
+    RepeatWarning,
+)
 from zoo.finetuning.mixture import TableMixture, source_paths, table_mixture, train_order
 from zoo.finetuning.model import ModelSetup, Resumed, pretrained_init
 from zoo.finetuning.objective import FineTuning
@@ -27,6 +32,7 @@ from zoo.finetuning.order import EpochShuffle
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import FineTuningTask, TaskData, TaskSplit
 from zoo.finetuning.weights import freeze_lowest, load_backbone, new_modules
+from zoo.inference.task_warnings import cut_line
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.paths import readable_name
 from zoo.nn.encoder import Encoder, supports_packed_rows
@@ -76,6 +82,7 @@ class FineTuneSetup(RunSetup):
     mixture: "TableMixture | None" = None
     # Locations of samples that were skipped after they were read.
     dropped: frozenset[str] = frozenset()
+    cut_line: str = ""  # What the run says at its end about texts that were truncated.
 
     @property
     @override
@@ -284,6 +291,8 @@ class FineTuneSetup(RunSetup):
             callbacks.append(EarlyStopping(patience))
         callbacks.append(RecordMistakes(run, self.objective, self.eval_samples))
         callbacks.append(LoadBestModel(run))
+        if self.cut_line:
+            callbacks.append(RepeatWarning(self.cut_line))
         return callbacks
 
 
@@ -327,9 +336,12 @@ def finetune_setup(
         metric_for_best_model=objective.metric_for_best_model,
         greater_is_better=objective.greater_is_better,
     )
+    line_on_cut_texts = _cut_line(config, objective, splits, family.max_seq_len(model.config))
     if announce:
         problems.announce()
-        _announce(config, objective, splits, reviews, family.max_seq_len(model.config))
+        _announce(config, objective, splits, reviews)
+        if line_on_cut_texts:
+            LOG.warning("warning: %s", line_on_cut_texts)
         for line in _review_warnings(reviews, splits):
             LOG.warning("warning: %s", line)
         for line in task.data.warnings(objective.context, train_split, eval_split):
@@ -354,6 +366,7 @@ def finetune_setup(
         run_tokenizer=model.tokenizer,
         packs_rows=packs_rows,
         announce=announce,
+        cut_line=line_on_cut_texts,
     )
 
 
@@ -502,9 +515,8 @@ def _announce(
     objective: FineTuning,
     splits: Splits,
     reviews: Reviews,
-    limit: int | None,
 ) -> None:
-    """Log sizes, labels and truncated texts, with the number of tokens that the model can read."""
+    """Log sizes and labels."""
     train_rows, eval_rows = (split.rows for split in splits)
     labels = objective.labels
     label_names = ""
@@ -526,9 +538,16 @@ def _announce(
             f"{config.batch_size:,}",
             f"{len(train_rows):,}",
         )
+
+
+def _cut_line(
+    config: FineTuneConfig, objective: FineTuning, splits: Splits, limit: int | None
+) -> str:
+    """Return the line on truncated texts, with what reads more of them; empty if there are none."""
+    train_rows, eval_rows = (split.rows for split in splits)
     truncated = train_rows.truncated + eval_rows.truncated
     if not truncated:
-        return
+        return ""
     total = sum(len(rows) * (1 + len(rows.others)) for rows in (train_rows, eval_rows))
     remedies = list[str]()
     if config.max_seq_len != limit:
@@ -536,13 +555,8 @@ def _announce(
         remedies.append(f"--set max_seq_len=N reads more{up_to}")
     if DOC_STRIDE in objective.task.options_type.__struct_fields__:
         remedies.append("--doc-stride N reads them in windows")
-    LOG.warning(
-        "warning: %s of %s texts were truncated to %s tokens; %s",
-        f"{truncated:,}",
-        f"{total:,}",
-        config.max_seq_len,
-        ", ".join(remedies) or "the model cannot read more: split them into several rows",
-    )
+    remedy = ", ".join(remedies) or "the model cannot read more: split them into several rows"
+    return cut_line(truncated, total, config.max_seq_len, remedy)
 
 
 def _data_record(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo.finetuning.rows import TokenizedTexts, chunks, pad_and_stack, require_tokens
-from zoo.inference.processing.windows import TextWindows, Window
+from zoo.inference.processing.windows import TextWindows, Window, WindowPooling
 from zoo.objectives.base import Batch, Example
 from zoo.plugins import get_family
 from zoo.tokenizers import TextTokenizer
@@ -106,6 +106,19 @@ def collate_windows(
     return replace(batch, tensors=tensors, counts=term_counts, rows=len(examples))
 
 
+def max_of_windows(logits: Tensor, texts: Tensor, count: int) -> Tensor:
+    """Return the largest logits, (windows, labels), of each text: (texts, labels)."""
+    numbers = torch.arange(count, device=texts.device)
+    belongs = texts == numbers[:, None]  # (texts, windows)
+    return torch.where(belongs[..., None], logits, -torch.inf).amax(1)
+
+
+def first_of_windows(logits: Tensor, texts: Tensor, count: int) -> Tensor:
+    """Return the logits, (windows, labels), of the first window of each text: (texts, labels)."""
+    first = torch.searchsorted(texts, torch.arange(count, device=texts.device))
+    return logits[first]
+
+
 def mean_of_windows(logits: Tensor, texts: Tensor, count: int) -> Tensor:
     """Return the mean of the logits, (windows, labels), of each text: (texts, labels)."""
     numbers = torch.arange(count, device=texts.device)
@@ -113,3 +126,10 @@ def mean_of_windows(logits: Tensor, texts: Tensor, count: int) -> Tensor:
     # This is not a matrix product, which autocast would compute in another dtype.
     sums = (shares[..., None] * logits).sum(1)
     return sums / shares.sum(1, keepdim=True)
+
+
+POOL_WINDOWS: Mapping[WindowPooling, Callable[[Tensor, Tensor, int], Tensor]] = {
+    "mean": mean_of_windows,
+    "max": max_of_windows,
+    "first": first_of_windows,
+}

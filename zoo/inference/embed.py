@@ -26,8 +26,9 @@ from zoo.inference.processing.windows import (
     join_token_vectors,
     window_spans,
 )
-from zoo.inference.task import EncodedExample, texts_of, warn_user
+from zoo.inference.task import EncodedExample, texts_of
 from zoo.inference.task_checks import token_limits
+from zoo.inference.task_warnings import warn_user
 from zoo.inference.vector_record import make_record
 from zoo.inference.windowed import WindowedTask
 from zoo.overrides import override
@@ -219,6 +220,15 @@ class Embed(WindowedTask):
     def is_sparse(self) -> bool:
         """Whether an embedding has a weight for each word of the vocabulary."""
         return self.pooling.model_type == "SparseEncoder"
+
+    @property
+    @override
+    def cut_remedy(self) -> str:
+        if self.role == "query" or not self.offers_windows:
+            return ""
+        if self.is_multi_vector:
+            return "--chunks tokens embeds all of their passages"
+        return super().cut_remedy
 
     @property
     @override

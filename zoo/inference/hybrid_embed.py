@@ -23,6 +23,8 @@ class HybridEmbed(Embed):
     ``compute_score`` of FlagEmbedding does.
     """
 
+    offers_windows = False
+
     def __init__(self, *args: Any, representation: Mapping[str, float], **options: Any) -> None:
         for name in ("doc_stride", "chunks"):
             if options.get(name) is not None:

@@ -45,6 +45,7 @@ class LogitScores(TextScores):
     """The score of each pair, by the logits after its last token; see ``LogitScore``."""
 
     output_keys = ("score",)
+    offers_windows = False
 
     @classmethod
     @override

@@ -7,8 +7,6 @@ of input; results appear when a chunk is full or the input ends, which takes sec
 
 import contextlib
 import itertools
-import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -18,6 +16,8 @@ from zoo.inference.processing.batching import MAX_BATCH_TOKENS, EncodedBatch, co
 from zoo.inference.processing.records import RecordKeys, TextExample
 from zoo.inference.processing.table_records import InputColumns
 from zoo.inference.task_checks import max_length, require_finite, require_head, token_limits
+from zoo.inference.task_warnings import TaskWarning as TaskWarning
+from zoo.inference.task_warnings import report_cut_texts
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 from zoo.io.progress import progress
 from zoo.overrides import override
@@ -41,24 +41,6 @@ if TYPE_CHECKING:
 CHUNK_CHARACTERS_PER_TOKEN = 64
 RESULT_NUMBERS = 1024  # Largest count of numbers in a result without vectors, about.
 SPECIAL_TOKENS = 8  # around a text or a pair of texts
-
-
-class TaskWarning(UserWarning):
-    """Warning about results, such as truncated texts."""
-
-
-# Repeat the warning for every run, even with the same message; filters of the user take precedence.
-warnings.filterwarnings("always", category=TaskWarning, append=True)
-
-
-def warn_user(message: str) -> None:
-    """Warn of something in the line of the user's code that called this package."""
-    frame = sys._getframe(1)
-    level = 2
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "zoo":
-        frame = frame.f_back
-        level = level + 1
-    warnings.warn(message, TaskWarning, stacklevel=level)
 
 
 class EncodedTexts(Encoded):
@@ -227,7 +209,7 @@ class Task(ABC):
         A result has the texts of the record, its other keys, the keys of the task, and
         ``truncated``, the number of tokens cut, if it is not zero. Texts have the names of their
         columns; texts without names are ``text`` and ``text_pair``, and some tasks have other keys.
-        If any text was truncated, a ``TaskWarning`` at the end reports the totals.
+        If any text was truncated, a ``TaskWarning`` at the end says how many of how many.
 
         Args:
             records: the records, read one chunk ahead.
@@ -293,29 +275,28 @@ class Task(ABC):
     ) -> Iterator[Iterator[tuple[EncodedExample, dict[str, Any]]]]:
         """Yield the chunks of ``stream``, each to be read before the next; see ``run_chunks``."""
         cut_texts = 0
-        cut_tokens = 0
+        texts = 0
 
         def run_and_count(
             chunk: list[EncodedExample],
         ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
-            nonlocal cut_texts, cut_tokens
+            nonlocal cut_texts, texts
             self._reported = 0
             for number, (item, added) in enumerate(self.run_chunk(chunk), 1):
                 self.report_progress(number)
-                truncated = self.truncated(item)
-                if truncated > 0:
+                texts += 1
+                if self.truncated(item) > 0:
                     cut_texts += 1
-                cut_tokens += truncated
                 yield item, added
 
         for chunk in self._chunks(records, start):
             yield run_and_count(chunk)
-        if cut_texts:
-            texts_were = "text was" if cut_texts == 1 else "texts were"
-            warn_user(
-                f"{cut_texts} {texts_were} cut at {self.max_tokens} tokens, "
-                f"{cut_tokens} tokens in all were left out"
-            )
+        report_cut_texts(cut_texts, texts, self.max_tokens, self.cut_remedy)
+
+    @property
+    def cut_remedy(self) -> str:
+        """What to do about texts that are cut, as the end of a warning; empty for nothing."""
+        return ""
 
     def vector_record(self, rows: int) -> bytes | None:
         """Return what a file of a number of vectors records about itself, as JSON, if anything."""

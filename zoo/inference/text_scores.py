@@ -78,6 +78,11 @@ class TextScores(WindowedTask):
         return True
 
     @property
+    @override
+    def cut_remedy(self) -> str:
+        return "" if self.both_orders else super().cut_remedy
+
+    @property
     def pair_settings(self) -> PairSettings:
         """Prompts and length of pairs, of a cross-encoder."""
         return self.checkpoint.model.pairs or PairSettings()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.inference.processing.windows import (
+    DOC_STRIDE,
     TextWindows,
     WindowPooling,
     require_window_options,
@@ -30,6 +31,8 @@ class WindowedTask(BatchTask):
 
     # How windows are pooled by default.
     default_pooling: ClassVar[WindowPooling] = "mean"
+    # Whether the command that runs the task has the option ``--doc-stride``.
+    offers_windows = True
 
     def __init__(
         self,
@@ -44,6 +47,13 @@ class WindowedTask(BatchTask):
         self.windows: TextWindows | None = None
         if doc_stride is not None and self.max_tokens is not None:  # else any text is one window
             self.windows = TextWindows.of(self.checkpoint.family, self.max_tokens, doc_stride)
+
+    @property
+    @override
+    def cut_remedy(self) -> str:
+        if not self.offers_windows or self.max_tokens is None or self.windows is not None:
+            return ""
+        return f"--doc-stride {min(self.max_tokens // 4, DOC_STRIDE)} reads them whole"
 
     @override
     def check(self, item: EncodedExample) -> None:

@@ -103,7 +103,7 @@ def scores_of(folder: Path, documents: list[str], **options: Any) -> list[float]
 
 
 @pytest.mark.by_default("two texts-plain", "one token-prompt", "structured-plain")
-@pytest.mark.filterwarnings("ignore:.*cut at 100 tokens")
+@pytest.mark.filterwarnings("ignore:.*longer than 100 tokens")
 @pytest.mark.parametrize("options", [{}, {"prompt_name": "other"}], ids=["plain", "prompt"])
 def test_scores_are_the_library_s(reranker: tuple[Any, Path], options: dict[str, Any]) -> None:
     """In a batch of mixed lengths, one of them cut, and alone."""
@@ -118,7 +118,7 @@ def test_scores_are_the_library_s(reranker: tuple[Any, Path], options: dict[str,
         np.testing.assert_allclose(alone, [score], atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:.*cut at 100 tokens")
+@pytest.mark.filterwarnings("ignore:.*longer than 100 tokens")
 def test_files_come_back(reranker: tuple[Any, Path], tmp_path: Path) -> None:
     """The library scores pairs as before, and weights are equal bit for bit."""
     from safetensors.torch import load_file

@@ -8,8 +8,11 @@ import pytest
 import torch
 
 import zoo
-from tests.finetuning.making import write_table
+from tests.finetuning.conftest import Pretrained
+from tests.finetuning.making import finetune, settings, setup_of, write_table
 from tests.inference.conftest import Small
+from tests.tasks.reranker.test_train import loss_and_gradient
+from tests.training.runs import records
 from zoo.api import Model
 from zoo.errors import UsageError
 from zoo.inference.processing.windows import WindowSettings
@@ -119,3 +122,70 @@ def test_an_encoder_compares_the_query_with_windows(small: Small, tmp_path: Path
     np.testing.assert_allclose(scores, [max(row) for row in expected], atol=1e-5)
     with pytest.raises(UsageError, match="--window-pooling is for texts that are read in windows"):
         model.rerank(QUERY, TEXTS, window_pooling="max")
+
+
+@pytest.mark.parametrize("pooling", ["max", "mean", "first"])
+def test_training_pools_the_scores_of_windows(
+    pretrained: Pretrained, tmp_path: Path, pooling: Any
+) -> None:
+    """The loss and its gradient are those of transformers' windows, and metrics of zoo eval."""
+    import transformers
+
+    model, source = pretrained("BertForSequenceClassification", num_labels=1)
+    rows = []
+    for number, query in enumerate(["a b", "c", "d e f"]):
+        labels = [(number + k) % 3 / 2 for k in range(len(TEXTS))]
+        rows.append({"text": query, "pair": TEXTS, "label": labels})
+    data = write_table(tmp_path / "t.jsonl", rows)
+    windows = {"doc_stride": STRIDE, "window_pooling": pooling}
+    columns = {"pair": "pair", "label": "label", "eval": [str(data)]}
+    tree = settings(
+        model,
+        data,
+        task="reranker",
+        data=columns,
+        max_seq_len=LENGTH,
+        task_args={"loss": "list-net", **windows},
+        max_steps=2,
+        eval_steps=2,
+        save_steps=2,
+    )
+    run = finetune(tmp_path / "run", tree)
+    loss, gradient = loss_and_gradient(setup_of(run))
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    network: Any = transformers.AutoModelForSequenceClassification.from_pretrained(source)
+    network = network.double().eval()
+    losses = []
+    for row in rows:
+        scores = []
+        for text in TEXTS:
+            encoded = tokenizer(
+                row["text"],
+                text,
+                truncation="only_second",
+                max_length=LENGTH,
+                stride=STRIDE,
+                return_overflowing_tokens=True,
+                padding=True,
+                return_tensors="pt",
+            )
+            encoded.pop("overflow_to_sample_mapping")
+            logits = network(**encoded).logits[:, 0]
+            pooled = {"max": logits.amax(0), "mean": logits.mean(0), "first": logits[0]}
+            scores.append(pooled[pooling])
+        shares = torch.tensor(row["label"], dtype=torch.float64).softmax(0)
+        losses.append(-(shares * torch.stack(scores).log_softmax(0)).sum())
+    expected: Any = torch.stack(losses).mean()
+    expected.backward()
+    words = network.bert.embeddings.word_embeddings.weight.grad
+    assert float(loss) == pytest.approx(float(expected.detach()), abs=1e-6)
+    torch.testing.assert_close(gradient, words, atol=1e-6, rtol=1e-5)
+
+    (record,) = [entry for entry in records(run, "validation") if entry["step"] == 2]
+    options = {"max_seq_len": LENGTH, **windows, "pair": "pair"}
+    result = zoo.evaluate(run / "model", task="reranker", eval=data, **options)
+    shared = result.metrics.keys() & record["metrics"].keys()
+    assert shared >= {"ndcg_at_10", "mrr_at_10"}
+    for name in shared - {"queries", "texts"}:
+        assert record["metrics"][name] == pytest.approx(result.metrics[name], abs=1e-6)

@@ -266,6 +266,13 @@ def all_cases(names: Names) -> dict[str, dict[str, Case]]:
     for weighting in losses["weightings"]:
         loss_settings = ("task_args.loss=lambda", f"task_args.weighting={weighting}")
         rerankers[weighting] = with_settings(RERANKERS["lambda"], *loss_settings)
+    rerankers["windows"] = with_settings(
+        RERANKERS["list-net"],
+        "task_args.loss=list-net",
+        "max_seq_len=8",
+        "task_args.doc_stride=1",
+        "task_args.window_pooling=mean",
+    )
     cases = {**{task: dict(variants) for task, variants in TRAINED.items()}, "reranker": rerankers}
     require_cases("the task", trained, {*cases, *ELSEWHERE})
     for task, variants in cases.items():

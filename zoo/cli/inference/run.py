@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from zoo.data.many_files.folder import JobResult
     from zoo.families.tasks import TaskOption, TaskSpec
     from zoo.inference.task import Task
+    from zoo.inference.task_warnings import CutTexts
     from zoo.tasks.table import TaskInput
 
 EPILOG = """\b
@@ -192,8 +193,26 @@ def _run(
     **options: Any,
 ) -> None:
     """Run a task on texts or files, and print or write its results."""
+    from zoo.inference.task_warnings import collect_cut_texts
+
     if not text_is_text:
         refuse_file_name(texts, f"{spec.input_flag or '--input'} FILE")
+    # The last line says how many texts were cut.
+    with collect_cut_texts() as cut_texts:
+        _run_inputs(spec, name, ref, texts, options, cut_texts, as_json=as_json)
+
+
+def _run_inputs(
+    spec: "TaskSpec",
+    name: str,
+    ref: str,
+    texts: tuple[str, ...],
+    options: dict[str, Any],
+    cut_texts: "CutTexts",
+    *,
+    as_json: bool,
+) -> None:
+    """Run a task, and print or write its results; ``cut_texts`` counts the texts that are cut."""
     inputs: tuple[str, ...] = options.pop("source")
     _require_texts(spec, texts, inputs)
     target: Path | None = options.pop("output")
@@ -217,7 +236,7 @@ def _run(
             ray=ray,
             **output_options,
         )
-        _print_files(spec, files_result, target, as_json=as_json)
+        _print_files(spec, files_result, target, cut_texts.count, as_json=as_json)
         return
     options["source"] = inputs[0] if inputs else None
     if target is not None and str(target) != "-":
@@ -229,7 +248,12 @@ def _run(
         require_output(name, target, **output_options, source=source)
         task, arguments = open_task(name, ref, texts, options, digests=True)
         rows = write_results(task, arguments, target, **output_options)
-        value = {"task": spec.command, "output": str(target), "rows": rows}
+        value = {
+            "task": spec.command,
+            "output": str(target),
+            "rows": rows,
+            "truncated": cut_texts.count,
+        }
         output.result(value, [f"wrote {target}, {rows:,} rows"], as_json=as_json)
         return
     _refuse_output_options(output_options)
@@ -245,12 +269,15 @@ def _run(
         output.result_line(result)
 
 
-def _print_files(spec: "TaskSpec", result: "JobResult", folder: Path, *, as_json: bool) -> None:
+def _print_files(
+    spec: "TaskSpec", result: "JobResult", folder: Path, truncated: int, *, as_json: bool
+) -> None:
     """Print how many files were written."""
     value = {
         "task": spec.command,
         "output": str(folder),
         "rows": result.rows,
+        "truncated": truncated,
         "files": result.to_dict(),
     }
     output.result(value, [f"wrote {result.summary}: {folder}"], as_json=as_json)

@@ -20,7 +20,15 @@ from zoo.cli.options import (
 from zoo.cli.output import note, result
 from zoo.cli.parameter_types import REFERENCE, FiniteRange, InputFile, OutputPath
 from zoo.cli.task_options import add_options
-from zoo.tasks.options import CORPUS_PROMPTS, CORPUS_TEXT, QUERY_PROMPTS, QUERY_TEXT
+from zoo.tasks.options import (
+    CORPUS_PROMPTS,
+    CORPUS_TEXT,
+    MAX_SEQ_LEN,
+    QUERY_PROMPTS,
+    QUERY_TEXT,
+    SCORE_POOLING,
+    WINDOWS,
+)
 
 if TYPE_CHECKING:
     from zoo.inference.embed import Role
@@ -44,6 +52,12 @@ def corpus_text_option(function: Function) -> Function:
 def prompt_options(function: Function) -> Function:
     """Add the options for prompts of queries and texts."""
     add_options(function, [*QUERY_PROMPTS, *CORPUS_PROMPTS])
+    return function
+
+
+def window_options(function: Function) -> Function:
+    """Add the options for texts that are longer than the model allows."""
+    add_options(function, [MAX_SEQ_LEN, WINDOWS, SCORE_POOLING])
     return function
 
 
@@ -115,6 +129,7 @@ table, and of --corpus."""
     help="Take the closest texts that remain, or random ones.",
 )
 @prompt_options
+@window_options
 @seed_option
 @click.option(
     "--output-format",
@@ -142,6 +157,9 @@ def command(
     scorer: str | None,
     output_format: Any,
     output_scores: bool,
+    max_seq_len: int | None,
+    doc_stride: int | None,
+    window_pooling: Any,
     revision: str | None,
     offline: bool,
     lock: Path | None,
@@ -164,6 +182,12 @@ def command(
     from zoo.errors import UsageError
     from zoo.exporting.session import open_session
     from zoo.finetuning.embeddings.data import read_text_groups
+    from zoo.inference.processing.windows import (
+        NO_WINDOWS,
+        WindowSettings,
+        require_window_options,
+    )
+    from zoo.inference.task_warnings import collect_cut_texts
     from zoo.io.output.tables import table_writer
     from zoo.tasks.retrieval.data import read_texts
     from zoo.tasks.retrieval.mined_files import MinedFiles, MinedFormat
@@ -179,7 +203,11 @@ def command(
     named = [option.name for option in (*QUERY_PROMPTS, *CORPUS_PROMPTS)]
     prompts = retrieval_prompts(**{name: options.pop(name) for name in named})
     mining = MiningOptions(**options)
+    windows = WindowSettings(max_seq_len, doc_stride, window_pooling)
+    require_window_options(doc_stride, window_pooling)
     models: dict[str, Any] = {}
+    if windows != NO_WINDOWS:
+        models["windows"] = [max_seq_len, doc_stride, window_pooling]
 
     def ranker(
         reference: str,
@@ -195,7 +223,7 @@ def command(
         name = "scorer" if pairs else "model"
         models[name] = identity
         models[f"{name} backend"] = [session.backend, session.device, session.dtype]
-        return make_ranker(checkpoint, session, None, prompts)
+        return make_ranker(checkpoint, session, None, prompts, windows)
 
     further = expand_paths([] if corpus is None else [corpus])
 
@@ -216,12 +244,14 @@ def command(
         files = MinedFiles(folder, mining, file_format, read_corpus())
         first_ranker = ranker(ref, pairs=False, pinned=revision, prompts=prompts)
         again = None if scorer is None else ranker(scorer, pairs=True, pinned=None, prompts={})
-        files_result, mined = files.run(models, first_ranker, again)
-        _note_short(mined, mining.num_negatives)
+        with collect_cut_texts() as cut_texts:
+            files_result, mined = files.run(models, first_ranker, again)
+            _note_short(mined, mining.num_negatives)
         value = {
             "output": str(output),
             "rows": files_result.rows,
             "pairs": len(mined),
+            "truncated": cut_texts.count,
             "files": files_result.to_dict(),
         }
         result(value, [f"wrote {files_result.summary}: {output}"], as_json=as_json)
@@ -231,7 +261,7 @@ def command(
             raise UsageError(f"--{flag} is for a folder as --output", "leave it out")
     sources = [*expand_paths([source]), *further]
     writer = table_writer(output, force=force, sources=sources, excel_safe=excel_safe)
-    with writer as write:
+    with writer as write, collect_cut_texts() as cut_texts:
         groups = read_text_groups([source], (text, pair))
         texts = read_corpus()
         again = None if scorer is None else ranker(scorer, pairs=True, pinned=None, prompts={})
@@ -256,8 +286,14 @@ def command(
                 else "no pair has a negative",
                 "give more texts with --corpus, a higher --range-max, or a smaller margin",
             )
-    short = _note_short(mined, mining.num_negatives)
-    value = {"output": str(output), "rows": count, "pairs": len(mined), "short": short}
+        short = _note_short(mined, mining.num_negatives)
+    value = {
+        "output": str(output),
+        "rows": count,
+        "pairs": len(mined),
+        "short": short,
+        "truncated": cut_texts.count,
+    }
     result(value, [f"{count:,} rows: {output}"], as_json=as_json)
 
 

@@ -14,6 +14,7 @@ from zoo.data.readers.review import review_class
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.inference.processing.records import TextExample
+from zoo.inference.task_warnings import collect_cut_texts
 from zoo.metrics.intervals import interval
 from zoo.metrics.variation import bootstrap_rows, factor_variation
 from zoo.overrides import override
@@ -129,7 +130,9 @@ class VariedEvaluation(Evaluation):
             if number == 0:
                 results = self.observed(samples, results, partial(_row, self.prediction_of))
             predicted = map(self.prediction_of, results)
-            correct[number] = [p == label for p, label in zip(predicted, labels, strict=True)]
+            # All prompts have the same texts, which are counted once if they are cut.
+            with collect_cut_texts(warn=number == 0):
+                correct[number] = [p == label for p, label in zip(predicted, labels, strict=True)]
         accuracy = correct.mean(1)
         drawn = bootstrap_rows(correct, self.seed)
         metrics = {"accuracy": float(accuracy.mean())}

@@ -7,6 +7,7 @@ from zoo.tasks.options import (
     CORPUS_PROMPTS,
     CORPUS_TEXT,
     DIM,
+    DOC_STRIDE,
     EVAL_NEGATIVES,
     LABELLED,
     MAX_SEQ_LEN,
@@ -48,7 +49,11 @@ TASKS = (
         examples=EXAMPLES,
         train="zoo.tasks.reranker.train:RERANKER",
         evaluate="zoo.tasks.reranker.evaluate:RerankerEvaluation",
-        train_options=(replace(EVAL_NEGATIVES, setting="data.negatives"),),
+        train_options=(
+            replace(EVAL_NEGATIVES, setting="data.negatives"),
+            DOC_STRIDE,
+            replace(SCORE_POOLING, setting="task_args.window_pooling"),
+        ),
         eval_options=(
             *LABELLED,
             PAIR,

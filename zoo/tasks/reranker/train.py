@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
 from zoo.families.tasks import LabelType
-from zoo.finetuning.rows import TokenizedRows, tokenize
+from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.finetuning.task import (
     LABELS,
     FineTuningTask,
@@ -22,7 +23,15 @@ from zoo.finetuning.task import (
     TaskModel,
     TaskSplit,
 )
-from zoo.finetuning.windows import TEXTS, WINDOW_LENGTHS, collate_windows
+from zoo.finetuning.windows import (
+    POOL_WINDOWS,
+    TEXTS,
+    WINDOW_LENGTHS,
+    collate_windows,
+    text_windows,
+    tokenize_windows,
+)
+from zoo.inference.processing.windows import WindowPooling
 from zoo.inference.results import ResultContext
 from zoo.io.limits import MAX_CONFIG_LABELS
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
@@ -45,6 +54,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 NAME = "reranker"
+WINDOW_COUNTS = "window_counts"  # The value of a row with the number of windows of each pair.
+WINDOW_PAIRS = "window_pairs"  # Tensor of a batch, (windows,): index of the window's pair.
 LossName = Literal["binary-cross-entropy", "cross-entropy", "list-net", "lambda", "margin-mse"]
 
 
@@ -56,6 +67,11 @@ class RerankerOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
     score_range: tuple[float, float] | None = None
     weighting: Weighting = "ndcg-loss2++"  # The weights of pairs in ``lambda``.
     sigma: float = 1.0  # The factor of margins in ``lambda``.
+    # Read texts of more than ``max_seq_len`` tokens in windows that share this number of tokens,
+    # each with the whole query; by default texts are truncated.
+    doc_stride: int | None = None
+    # The score of a text of several windows: the best window's, their mean, or the first one's.
+    window_pooling: WindowPooling = "max"
 
     def __post_init__(self) -> None:
         if not self.sigma > 0:
@@ -191,13 +207,13 @@ class RankingInputs(TaskInputs[TextList]):
     varying_outputs: ClassVar[str] = "whose queries have different numbers of texts"
 
     @override
+    def averages_windows(self, context: TaskContext) -> bool:
+        return context.options.doc_stride is not None
+
+    @override
     def rows(self, context: TaskContext, samples: Sequence[TextList]) -> TokenizedRows:
         loss = ranking_loss(context)
-        texts = [(sample.text, text) for sample in samples for text in sample.documents]
-        locations = [sample.location for sample in samples for _ in sample.documents]
-        tokens = tokenize(
-            texts, context.tokenizer, context.input_names, context.max_tokens, locations=locations
-        )
+        tokens, window_lengths = self._tokenize(context, samples)
         sizes = [len(sample.documents) for sample in samples]
         ends = np.cumsum([0, *sizes])
         query_numbers: dict[str, int] = {}
@@ -205,8 +221,14 @@ class RankingInputs(TaskInputs[TextList]):
         for sample, size in zip(samples, sizes, strict=True):
             number = query_numbers.setdefault(sample.text, len(query_numbers))
             queries.append(np.full(size, number))
+        lengths = []
+        window_counts = []
+        for start, end in pairwise(ends):
+            lengths.append(np.concatenate(window_lengths[start:end]))
+            window_counts.append(np.array([len(pair) for pair in window_lengths[start:end]]))
         values = {
-            WINDOW_LENGTHS: np.split(np.diff(tokens.starts), ends[1:-1]),
+            WINDOW_LENGTHS: lengths,
+            WINDOW_COUNTS: window_counts,
             LABELS: [context.target(sample) for sample in samples],
             GRADES: [np.array(loss.grades(sample), np.float32) for sample in samples],
             QUERIES: queries,
@@ -226,7 +248,10 @@ class RankingInputs(TaskInputs[TextList]):
     def collate(
         self, context: TaskContext, examples: Sequence[Example], terms: Sequence[str]
     ) -> Batch:
-        """Return pairs as rows, with one value each, and ``TEXTS``, the index of their list."""
+        """Return pairs as rows, with one value each, and ``TEXTS``, the index of their list.
+
+        In windows, rows are windows, and ``WINDOW_PAIRS`` is the index of their pair.
+        """
         only_lengths = [
             replace(example, values={WINDOW_LENGTHS: example.values[WINDOW_LENGTHS]})
             for example in examples
@@ -235,12 +260,43 @@ class RankingInputs(TaskInputs[TextList]):
             only_lengths, self.padding(context), terms, masks=self.masks(context)
         )
         tensors = dict(batch.tensors)
+        counts = np.concatenate([row.values[WINDOW_COUNTS] for row in examples])
+        if context.options.doc_stride is not None:
+            tensors[WINDOW_PAIRS] = torch.from_numpy(np.repeat(np.arange(len(counts)), counts))
+            sizes = [len(row.values[WINDOW_COUNTS]) for row in examples]
+            tensors[TEXTS] = torch.from_numpy(np.repeat(np.arange(len(examples)), sizes))
         for name in (LABELS, GRADES, QUERIES, PAIRS):
             values = np.concatenate([row.values[name] for row in examples])
             tensors[name] = torch.from_numpy(values)
         if ranking_loss(context).activation is None:  # The labels are classes.
             tensors[LABELS] = tensors[LABELS].long()
         return replace(batch, tensors=tensors)
+
+    @override
+    def forward(
+        self, context: TaskContext, model: "nn.Module", batch: "Mapping[str, Tensor]"
+    ) -> Outputs:
+        outputs = super().forward(context, model, batch)
+        if WINDOW_PAIRS not in batch:
+            return outputs
+        pool_windows = POOL_WINDOWS[context.options.window_pooling]
+        logits = outputs.logits[context.name]
+        logits = pool_windows(logits, batch[WINDOW_PAIRS], len(batch[LABELS]))
+        return Outputs({context.name: logits})
+
+    def _tokenize(
+        self, context: TaskContext, samples: Sequence[TextList]
+    ) -> "tuple[TokenizedTexts, NDArray[Any]]":
+        """Return the tokens of all pairs, and the numbers of tokens of the windows of each."""
+        pairs = [(sample.text, text) for sample in samples for text in sample.documents]
+        locations = [sample.location for sample in samples for _ in sample.documents]
+        tokenizer = context.tokenizer
+        names = context.input_names
+        if context.options.doc_stride is None:
+            tokens = tokenize(pairs, tokenizer, names, context.max_tokens, locations=locations)
+            return tokens, np.diff(tokens.starts)[:, None]
+        windows = text_windows(context.settings, context.options.doc_stride)
+        return tokenize_windows(pairs, tokenizer, names, windows, locations=locations)
 
 
 class RerankerLoss(TaskLoss):

@@ -182,6 +182,7 @@ class Search(Task):
             prompt_name=corpus_prompt_name,
             prompt=corpus_prompt,
         )
+        self.document_task.offers_windows = False
 
     @override
     def run_chunks(

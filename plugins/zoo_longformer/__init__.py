@@ -8,11 +8,12 @@ from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.encoder import EncoderFamily, encoder_heads
+from zoo.families.longer import LongerModel
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.fairseq import FAIRSEQ_FIRST, FAIRSEQ_ROLES
 from zoo.tokenizers.train import TokenizerTrainSpec
-from zoo_longformer.config import CONFIG_MAP, DEFAULT_RULES, LongformerConfig
+from zoo_longformer.config import CONFIG_MAP, DEFAULT_RULES, LongformerConfig, longer_roberta
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -76,6 +77,12 @@ class Longformer(EncoderFamily):
         if rule == "first" and head != "none":  # Only the first token of the last block is read.
             modules.append(f"layers.{config.num_layers - 1}.attention.qkv")
         return [f"{module}.{part}" for module in modules for part in ("weight", "bias")]
+
+    @override
+    def longer_model(self, family: str, config: Any, max_seq_len: int) -> LongerModel:
+        if family != "roberta":
+            return super().longer_model(family, config, max_seq_len)
+        return longer_roberta(config, max_seq_len)
 
     @override
     def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":

@@ -2,9 +2,16 @@
 
 from typing import Any
 
+from zoo.errors import UsageError
 from zoo.families.config import ConfigMap
 from zoo.families.encoder import FIXED, KEYS, EncoderConfig, require_positions
-from zoo.families.global_tokens import GlobalTokenChoice, check_global_tokens, check_windows
+from zoo.families.global_tokens import (
+    GlobalTokenChoice,
+    check_global_tokens,
+    check_windows,
+    reaches,
+)
+from zoo.families.longer import LongerModel
 
 # Global tokens by head: those of the Hub's classes, and the first token of a text that is pooled.
 DEFAULT_RULES = {
@@ -76,3 +83,55 @@ SIZES = {
     "base": LongformerConfig.sized(12, 768, **_RELEASED),
     "large": LongformerConfig.sized(24, 1024, **_RELEASED),
 }
+
+
+# Fields that a RoBERTa and a Longformer have in common.
+_SHARED_FIELDS = (
+    "vocab_size",
+    "labels",
+    "problem",
+    "hidden_size",
+    "num_layers",
+    "num_heads",
+    "intermediate_size",
+    "activation",
+    "dropout",
+    "attention_dropout",
+    "initializer_range",
+    "layer_norm_eps",
+    "pad_token_id",
+    "type_vocab_size",
+    "tie_embeddings",
+    "pooler",
+    "mix",
+    "pooling",
+    "sentence_head",
+)
+
+
+def longer_roberta(config: Any, max_seq_len: int) -> LongerModel:
+    """Return a Longformer with the weights of a RoBERTa (arXiv:2004.05150, section 5).
+
+    As in the released notebook ``convert_model_to_long``, positions are copied again and again, and
+    projections of global tokens begin with the values of the others.
+
+    Raises:
+        UsageError: the RoBERTa has other blocks, or as many positions.
+    """
+    if config.pre_norm:
+        raise UsageError(f"{config.model_type} has norms before attention, and Longformer after")
+    if max_seq_len < config.max_seq_len:
+        raise UsageError(
+            f"the model reads {config.max_seq_len:,} tokens, and --max-seq-len is {max_seq_len:,}",
+            "give a larger number",
+        )
+    special_rows = config.pad_token_id + 1
+    values = {name: getattr(config, name) for name in _SHARED_FIELDS}
+    longer = LongformerConfig(**values, max_positions=special_rows + max_seq_len)
+    initial = {}
+    for layer in range(config.num_layers):
+        for part in ("weight", "bias"):
+            block = f"layers.{layer}.attention"
+            initial[f"{block}.global_qkv.{part}"] = f"{block}.qkv.{part}"
+    reach = min(reaches(longer.attention_window, longer.num_layers))
+    return LongerModel(longer, {"embeddings.positions.weight": special_rows}, initial, reach)

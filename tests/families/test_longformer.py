@@ -1,16 +1,20 @@
 """Longformer: the conformance kit, and equality with the reference library on random weights."""
 
+import json
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
+import transformers
 from msgspec.structs import replace
 from torch import Tensor
 
+import zoo
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.conformance.hf_reference import keep_float64, reference_model
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.families.global_tokens import parse_global_tokens
 from zoo.nn.global_tokens import GlobalTokenRule
 from zoo.testing.conformance import FamilyTests
@@ -231,3 +235,79 @@ def test_rule_of_a_head_is_recorded_in_the_model() -> None:
         "question-answering": "question",
         "multiple-choice": "choice",
     }
+
+
+# A RoBERTa that is grown
+
+
+@pytest.fixture(scope="module")
+def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A RoBERTa of 40 positions in the Hub's layout, with random weights."""
+    path = tmp_path_factory.mktemp("roberta")
+    config = transformers.RobertaConfig(
+        vocab_size=101,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=80,
+        max_position_embeddings=42,
+        type_vocab_size=1,
+    )
+    model = transformers.RobertaForMaskedLM(config)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2, generator=generator)
+    model.save_pretrained(path)
+    return path
+
+
+def test_a_roberta_is_grown_as_by_the_released_notebook(roberta: Path, tmp_path: Path) -> None:
+    """convert_model_to_long: ``k = 2``, then copies of the trained rows until the table is full."""
+    report = zoo.convert(roberta, output=tmp_path / "long", family="longformer", max_seq_len=100)
+    original = transformers.RobertaForMaskedLM.from_pretrained(roberta)
+    table = original.roberta.embeddings.position_embeddings.weight
+    expected = table.new_empty(102, 48)
+    expected[:2] = table[:2]
+    k = 2
+    step = 40
+    while k < 101:
+        expected[k : k + step] = table[2:][: 102 - k]
+        k += step
+    zoo.convert(tmp_path / "long", output=tmp_path / "hub", to="hub")
+    long = transformers.LongformerForMaskedLM.from_pretrained(tmp_path / "hub").eval()
+    assert torch.equal(long.longformer.embeddings.position_embeddings.weight, expected)
+    for ours, theirs in zip(
+        long.longformer.encoder.layer, original.roberta.encoder.layer, strict=True
+    ):
+        attention = ours.attention.self
+        for name in ("query", "key", "value"):
+            weight = getattr(theirs.attention.self, name).weight
+            assert torch.equal(getattr(attention, name).weight, weight)
+            assert torch.equal(getattr(attention, f"{name}_global").weight, weight)
+    input_ids = torch.randint(4, 101, (2, 38))
+    with torch.no_grad():
+        difference = long(input_ids).logits - original.eval()(input_ids).logits
+    assert difference.abs().max() < 1e-5
+    facts = report.to_dict()
+    assert facts["grown"] == ["embeddings.positions.weight"]
+    assert len(facts["initial"]) == 4 and len(facts["copied"]) > 20
+    record = json.loads((tmp_path / "long" / "zoo.json").read_text("utf-8"))["account"]
+    assert record["lengthened"]["initial"] == facts["initial"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"family": "longformer"}, "needs the length of the longest text"),
+        ({"family": "longformer", "max_seq_len": 100, "position_init": "repeat"}, "stay in their"),
+        ({"family": "longformer", "max_seq_len": 30}, "reads 40 tokens"),
+        ({"family": "bert", "max_seq_len": 100}, "bert takes over no weights of roberta"),
+        ({"family": "longformer", "max_seq_len": 100, "to": "hub"}, "zoo's layout"),
+    ],
+)
+def test_growth_that_is_not_possible_is_refused(
+    roberta: Path, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        zoo.convert(roberta, output=tmp_path / "long", **options)
+    assert not (tmp_path / "long").exists()

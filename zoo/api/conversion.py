@@ -15,6 +15,7 @@ from zoo.io.remote.cache import fetch
 
 if TYPE_CHECKING:
     from zoo.adapters.source_adapter import AdapterReport
+    from zoo.conversion.lengthen import Lengthened
     from zoo.conversion.report import ConversionReport
     from zoo.hub.upload.plan import UploadPlan
     from zoo.io.digests.checks import Check
@@ -45,12 +46,13 @@ def convert(
     rope_scaling: "RopeScaling | None" = None,
     position_init: "PositionInit | None" = None,
     eval: AnyPaths = (),
+    family: str | None = None,
     dry_run: bool = False,
     revision: str | None = None,
     offline: bool = False,
     lock: AnyPath | None = None,
     force: bool = False,
-) -> "ConversionReport | AdapterReport":
+) -> "ConversionReport | AdapterReport | Lengthened":
     """Convert a checkpoint, with every tensor accounted for; ``zoo convert`` does the same.
 
     Args:
@@ -77,6 +79,8 @@ def convert(
             ``repeat``.
         eval: files, directories or patterns of texts whose perplexity is measured before and after
             the positions grow, for the report and the manifest.
+        family: family with attention to windows that takes over the weights, whose positions are
+            repeated; with ``max_seq_len``.
         dry_run: read only headers, and write nothing.
         revision: branch, tag or commit of a Hub repository.
         offline: open no connection.
@@ -98,10 +102,14 @@ def convert(
         (22713216, 'exact')
     """
     from zoo.adapted_models.checkpoint import hint_of_subfolders
+    from zoo.checkpoint import load_checkpoint
     from zoo.conversion import convert as convert_source
+    from zoo.conversion.lengthen import lengthen
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
     from zoo.io.output.overwrite import check_target
+    from zoo.io.scratch import scratch_directory
+    from zoo.plugins import get_family
 
     reference_text = as_reference(ref)
     output_path = as_path(output, "output")
@@ -191,6 +199,28 @@ def convert(
         tokenizer=tokenizer_source,
         licence=licence,
     )
+    if family is not None:
+        if max_seq_len is None:
+            raise UsageError("--family needs the length of the longest text", "give --max-seq-len")
+        if to != "zoo":
+            raise UsageError("--family writes zoo's layout", "convert the result with --to hub")
+        if rope_scaling or position_init or eval:
+            raise UsageError(
+                "--rope-scaling, --position-init and --eval are for models that stay in their "
+                "family",
+                "leave them or --family out",
+            )
+        with scratch_directory() as folder:
+            convert_to(folder / "model")
+            return lengthen(
+                load_checkpoint(folder / "model"),
+                None if dry_run else target,
+                family=get_family(family),
+                max_seq_len=max_seq_len,
+                reference=source.reference,
+                force=force,
+                sources=(source.directory,),
+            )
     if max_seq_len is not None:
         return convert_and_grow(
             source, convert_to, target, growth, to=to, force=force, dry_run=dry_run

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from zoo.families.distillation import DistillationRecipe
+    from zoo.families.longer import LongerModel
     from zoo.families.onnx import OnnxSpec
     from zoo.families.recipe import Recipe
     from zoo.families.runtimes import RuntimeHeader, RuntimeModel
@@ -252,6 +253,22 @@ class Family(ABC):
             head: name of the head.
         """
         return ()
+
+    def longer_model(self, family: str, config: Any, max_seq_len: int) -> "LongerModel":
+        """Return a model of this family that begins with the weights of a model for shorter texts.
+
+        Args:
+            family: name of the family of the other model.
+            config: configuration of the other model.
+            max_seq_len: number of tokens of the longest text.
+
+        Raises:
+            UsageError: this family takes over no model of the other one.
+        """
+        raise UsageError(
+            f"{self.name} takes over no weights of {family}",
+            "leave --family and --max-seq-len out",
+        )
 
     def span_beams(self, config: Any, outputs: "Mapping[str, Floats]") -> "SpanBeams":
         """Return the answers that a head of the task ``answer`` without token logits searched for.

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.completion import HEAD, MODEL_TYPE
+from zoo.cli.completion import FAMILY, HEAD, MODEL_TYPE
 from zoo.cli.options import (
     common_options,
     force_option,
@@ -92,6 +92,12 @@ Examples:
     help="With --max-seq-len, values of new learned positions.  [default: repeat]",
 )
 @data_option("eval_data", "With --max-seq-len, text whose perplexity is measured before and after.")
+@click.option(
+    "--family",
+    type=FAMILY,
+    metavar="F",
+    help="With --max-seq-len, family with attention to windows that takes over the weights.",
+)
 @click.option("--dry-run", is_flag=True, help="Read only headers and print how tensors map.")
 @hub_options
 @force_option
@@ -106,10 +112,11 @@ def command(
     source is rebuilt from the result and compared bit for bit before the result is published.
     """
     from zoo.api.conversion import convert
+    from zoo.conversion.lengthen import Lengthened
     from zoo.conversion.report import ConversionReport
 
     report = convert(ref, output=output, eval=eval_data, **options)
     lines = list(report.lines())
-    if isinstance(report, ConversionReport):
+    if isinstance(report, ConversionReport | Lengthened):
         lines.append(f"wrote {report.path}" if report.path else "nothing was written")
     result(report.to_dict(), lines, as_json=as_json)

@@ -88,6 +88,8 @@ class AttentionPattern(nn.Module):
         mask = inputs.mask
         assert mask is None or isinstance(mask, Tensor | DocumentOffsets), "it has no window yet"
         if not self.causal:
-            return AttentionInputs(local_attention(x, mask, positions, window), rotation)
+            in_graphs = all(self.is_local)
+            local = local_attention(x, mask, positions, window, in_graphs=in_graphs)
+            return AttentionInputs(local, rotation)
         is_far = (positions.distance <= -window)[:, None]
         return AttentionInputs(add_bias(mask, is_far.to(x.dtype) * mask_value(x.dtype)), rotation)

@@ -1,6 +1,6 @@
 """The blocks of local attention; for what chooses them, see ``zoo.nn.kernels.local_attention``."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -102,12 +102,12 @@ class RowBlocks(NamedTuple):
     # Unlike ``LocalBlocks``, a block belongs to one row, so that it has the global tokens of this
     # row as further keys. Exported graphs have these blocks for rows of any length.
 
-    # Added to the scores, (batch * blocks, 1, queries, keys). Keys of a block are ``before`` tokens
-    # before its first query, as many tokens as it has queries, ``after`` tokens after its last
-    # query, and the global tokens.
+    # Added to the scores, (batch * blocks, 1, queries, keys): of near keys, and of global ones.
     mask: Tensor
-    before: int
-    after: int
+    blocks: int  # Number of blocks of a row; in exported graphs, a symbol, as the next three.
+    size: int  # Number of queries of a block.
+    width: int  # Number of near keys of a block.
+    before: int  # Number of these before its first query.
     tokens: GlobalTokens | None
     key_indices: Tensor | None  # (blocks * keys,), int64, in exported graphs only.
 
@@ -137,17 +137,22 @@ class RowBlocks(NamedTuple):
         """
         batch, length, _ = x.shape
         exporting = torch.compiler.is_exporting()
-        if exporting:  # The length is a symbol. Blocks of short rows are as short.
-            size = torch.sym_min(size, length)  # type: ignore[no-untyped-call]
-            before = torch.sym_min(before, length)  # type: ignore[no-untyped-call]
-            after = torch.sym_min(after, length)  # type: ignore[no-untyped-call]
+        if exporting:
+            # The length is a symbol. Blocks of short rows are short as well. The example of a
+            # trace has two at least, since an axis of one would be taken for a constant.
+            size = torch.sym_min(size, length // 2 + 1)  # type: ignore[no-untyped-call]
+            width = torch.sym_min(size + before + after, length)  # type: ignore[no-untyped-call]
             blocks = (length + size - 1) // size
         else:  # Blocks of equal sizes need the least padding.
             blocks = -(-length // size)
             size = -(-length // blocks)
+            width = size + before + after
         starts = torch.arange(blocks, device=x.device)[:, None] * size
         queries = starts + torch.arange(size, device=x.device)
-        keys = starts + torch.arange(-before, size + after, device=x.device)
+        first_keys = starts - before
+        if exporting:  # The first and the last blocks have no keys outside of the row.
+            first_keys = first_keys.clamp(min=0).clamp(max=length - width)
+        keys = first_keys + torch.arange(width, device=x.device)
         distance = keys[:, None, :] - queries[:, :, None]
         masked = (distance < -before) | (distance > after)
         masked = masked | ((keys < 0) | (keys >= length))[:, None, :]
@@ -171,36 +176,37 @@ class RowBlocks(NamedTuple):
             shape = (*masked.shape[:3], tokens.indices.shape[1])
             masked = torch.cat([masked, global_masked.expand(shape)], dim=-1)
         mask = masked.flatten(0, 1)[:, None].to(x.dtype) * mask_value(x.dtype)
-        return cls(mask, before, after, tokens, key_indices if exporting else None)
+        exported_indices = key_indices if exporting else None
+        return cls(mask, blocks, size, width, before, tokens, exported_indices)
 
     def split(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of blocks, (blocks, heads, tokens, head_size) each."""
         # q, k, v: (batch, heads, tokens, head_size)
-        size = self.mask.shape[2]
-        spare: Any = -q.shape[2] % size
-        queries = F.pad(q, (0, 0, 0, spare)).unflatten(2, (-1, size)).transpose(1, 2)  # type: ignore[no-untyped-call]
-        return queries.flatten(0, 1), self._keys(k, spare), self._keys(v, spare)
+        spare = self.blocks * self.size - q.shape[2]
+        queries = F.pad(q, (0, 0, 0, spare)).unflatten(2, (self.blocks, self.size))  # type: ignore[no-untyped-call]
+        queries = queries.transpose(1, 2).flatten(0, 1)
+        return queries, self._keys(k, spare), self._keys(v, spare)
 
     def _keys(self, x: Tensor, spare: int) -> Tensor:
         """Return keys or values of blocks, the near ones and the global ones."""
-        size = self.mask.shape[2]
-        width = size + self.before + self.after
         if self.key_indices is not None:
-            near = x.index_select(2, self.key_indices).unflatten(2, (-1, width))  # type: ignore[no-untyped-call]
+            near = x.index_select(2, self.key_indices)
+            near = near.unflatten(2, (self.blocks, self.width))  # type: ignore[no-untyped-call]
         else:
-            padded = F.pad(x, (0, 0, self.before, self.after + spare))
-            near = padded.unfold(2, width, size).mT
+            after = self.width - self.size - self.before
+            padded = F.pad(x, (0, 0, self.before, after + spare))
+            near = padded.unfold(2, self.width, self.size).mT
         near = near.transpose(1, 2)  # (batch, blocks, heads, keys, head_size)
         if self.tokens is not None:
             indices = self.tokens.indices[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
-            global_keys = x.gather(2, indices)[:, None].expand(-1, near.shape[1], -1, -1, -1)
+            global_keys = x.gather(2, indices)[:, None].expand(-1, self.blocks, -1, -1, -1)
             near = torch.cat([near, global_keys], dim=-2)
-        return near.flatten(0, 1)  # type: ignore[no-any-return]
+        return near.flatten(0, 1)
 
     def join(self, x: Tensor, like: Tensor) -> Tensor:
         """Return (blocks, heads, queries, head_size) as (batch, heads, tokens, head_size)."""
-        rows = x.unflatten(0, (like.shape[0], -1)).transpose(1, 2).flatten(2, 3)  # type: ignore[no-untyped-call]
-        return rows[:, :, : like.shape[2]]  # type: ignore[no-any-return]
+        rows = x.unflatten(0, (like.shape[0], self.blocks))  # type: ignore[no-untyped-call]
+        return rows.transpose(1, 2).flatten(2, 3)[:, :, : like.shape[2]]  # type: ignore[no-any-return]
 
 
 class LocalAndGlobal(NamedTuple):

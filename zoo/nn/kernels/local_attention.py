@@ -17,7 +17,12 @@ from zoo.nn.positions import Positions
 
 
 def local_attention(
-    x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions, reach: int
+    x: Tensor,
+    mask: Tensor | DocumentOffsets | None,
+    positions: Positions,
+    reach: int,
+    *,
+    in_graphs: bool = True,
 ) -> Tensor | DocumentOffsets | LocalBlocks | RowBlocks | LocalAndGlobal:
     """Return what restricts attention to a window, in the fastest form that is supported here.
 
@@ -26,21 +31,26 @@ def local_attention(
         mask: what excludes padding and other documents, as in ``Encoder.attention_inputs``.
         positions: positions of the tokens, and those that have global attention.
         reach: number of tokens on each side of a query.
+        in_graphs: whether exported graphs have blocks as well. Their memory is linear, and short
+            rows take longer than with a mask, which ONNX Runtime fuses. With layers that attend to
+            all tokens, memory is not linear in any case.
     """
     segments = positions.segments
+    exporting = torch.compiler.is_exporting()
     is_global = positions.is_global
     tokens = None
     if is_global is not None:
         tokens = find_global_tokens(is_global, segments, x.dtype, positions.most_global)
     # Without segments, a mask of padding cannot be restricted to blocks.
-    if not needs_masks() and (mask is None or segments is not None):
-        if tokens is None and not torch.compiler.is_exporting():
+    allows_blocks = not needs_masks() and (in_graphs or not exporting)
+    if allows_blocks and (mask is None or segments is not None):
+        if tokens is None and not exporting:
             documents = documents_on_device(x, mask, segments)
             if documents is not None:
                 return documents._replace(reach=reach)
         size = max(reach, SMALLEST_BLOCK)
-        if torch.compiler.is_exporting() or x.shape[1] > size + 2 * reach:
-            if tokens is None and not torch.compiler.is_exporting():
+        if exporting or x.shape[1] > size + 2 * reach:
+            if tokens is None and not exporting:
                 return LocalBlocks.from_segments(segments, x, reach)
             blocks = RowBlocks.from_rows(
                 segments, x, reach, reach, size=size, is_global=is_global, tokens=tokens

@@ -298,8 +298,11 @@ def test_a_roberta_is_grown_as_by_the_released_notebook(roberta: Path, tmp_path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"family": "longformer"}, "needs the length of the longest text"),
-        ({"family": "longformer", "max_seq_len": 100, "position_init": "repeat"}, "stay in their"),
+        ({"family": "longformer"}, "--family is for --max-seq-len N"),
+        (
+            {"family": "longformer", "max_seq_len": 100, "position_init": "repeat"},
+            "stay in their family",
+        ),
         ({"family": "longformer", "max_seq_len": 30}, "reads 40 tokens"),
         ({"family": "bert", "max_seq_len": 100}, "bert takes over no weights of roberta"),
         ({"family": "longformer", "max_seq_len": 100, "to": "hub"}, "zoo's layout"),

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked
-from zoo.api.growth import GrowthOptions, convert_and_grow
+from zoo.api.growth import (
+    GrowthOptions,
+    convert_and_grow,
+    convert_and_lengthen,
+)
 from zoo.errors import UsageError, VerificationError
 from zoo.io.paths import as_paths
 from zoo.io.remote.cache import fetch
@@ -102,14 +106,10 @@ def convert(
         (22713216, 'exact')
     """
     from zoo.adapted_models.checkpoint import hint_of_subfolders
-    from zoo.checkpoint import load_checkpoint
     from zoo.conversion import convert as convert_source
-    from zoo.conversion.lengthen import lengthen
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
     from zoo.io.output.overwrite import check_target
-    from zoo.io.scratch import scratch_directory
-    from zoo.plugins import get_family
 
     reference_text = as_reference(ref)
     output_path = as_path(output, "output")
@@ -119,6 +119,7 @@ def convert(
         rope_scaling,
         position_init,
         [fetch(path) for path in as_paths(eval)],
+        family,
     )
     growth.require_length()
     if _has_adapter(reference_text):
@@ -200,27 +201,9 @@ def convert(
         licence=licence,
     )
     if family is not None:
-        if max_seq_len is None:
-            raise UsageError("--family needs the length of the longest text", "give --max-seq-len")
-        if to != "zoo":
-            raise UsageError("--family writes zoo's layout", "convert the result with --to hub")
-        if rope_scaling or position_init or eval:
-            raise UsageError(
-                "--rope-scaling, --position-init and --eval are for models that stay in their "
-                "family",
-                "leave them or --family out",
-            )
-        with scratch_directory() as folder:
-            convert_to(folder / "model")
-            return lengthen(
-                load_checkpoint(folder / "model"),
-                None if dry_run else target,
-                family=get_family(family),
-                max_seq_len=max_seq_len,
-                reference=source.reference,
-                force=force,
-                sources=(source.directory,),
-            )
+        return convert_and_lengthen(
+            source, convert_to, target, growth, to=to, force=force, dry_run=dry_run
+        )
     if max_seq_len is not None:
         return convert_and_grow(
             source, convert_to, target, growth, to=to, force=force, dry_run=dry_run

@@ -9,6 +9,7 @@ from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.conversion.lengthen import Lengthened
     from zoo.conversion.report import ConversionReport
     from zoo.hub.source import CheckpointDir
     from zoo.position_growth.grow import Measure
@@ -27,12 +28,15 @@ class GrowthOptions:
         rope_scaling: scaling of rotary frequencies.
         position_init: values of new rows of tables of learned positions.
         eval: files with texts whose perplexity is measured before and after.
+        family: family with attention to windows that takes over the weights; ``None`` for the
+            model's own.
     """
 
     max_seq_len: int | None = None
     rope_scaling: "RopeScaling | None" = None
     position_init: "PositionInit | None" = None
     eval: Sequence[Path] = ()
+    family: str | None = None
 
     def require_length(self) -> None:
         """Check that there are no other options without a length."""
@@ -40,10 +44,17 @@ class GrowthOptions:
             "--rope-scaling": self.rope_scaling,
             "--position-init": self.position_init,
             "--eval": self.eval,
+            "--family": self.family,
         }
         for flag, value in others.items():
             if value and self.max_seq_len is None:
                 raise UsageError(f"{flag} is for --max-seq-len N", "give both, or leave it out")
+            if value and self.family is not None and flag != "--family":
+                raise UsageError(
+                    f"{flag} is for models that stay in their family, and --family repeats "
+                    "positions",
+                    "leave one of them out",
+                )
 
 
 def convert_and_grow(
@@ -100,6 +111,42 @@ def convert_and_grow(
             convert(grown, target, to="hub", force=force)
         parameters = report.parameters + growth.new_parameters
         return replace(report, path=target, growth=growth, parameters=parameters)
+
+
+def convert_and_lengthen(
+    source: "CheckpointDir",
+    convert_source: ConvertSource,
+    target: Path | None,
+    options: GrowthOptions,
+    *,
+    to: Literal["zoo", "hub"],
+    force: bool,
+    dry_run: bool,
+) -> "Lengthened":
+    """Convert a checkpoint, and write it as a model of another family that reads longer texts.
+
+    For the arguments, see ``convert_and_grow``; ``options`` has a family.
+    """
+    from zoo.checkpoint import load_checkpoint
+    from zoo.conversion.lengthen import lengthen
+    from zoo.io.scratch import scratch_directory
+    from zoo.plugins import get_family
+
+    assert options.max_seq_len is not None, "require_length checks it"
+    assert options.family is not None, "the caller checks it"
+    if to != "zoo":
+        raise UsageError("--family writes zoo's layout", "convert the result with --to hub")
+    with scratch_directory(is_only_folder=False) as folder:
+        convert_source(folder / "model")
+        return lengthen(
+            load_checkpoint(folder / "model"),
+            None if dry_run else target,
+            family=get_family(options.family),
+            max_seq_len=options.max_seq_len,
+            reference=source.reference,
+            force=force,
+            sources=(source.directory,),
+        )
 
 
 def _perplexity_of(files: Sequence[Path], checkpoint: "Checkpoint", name: str) -> "Measure | None":

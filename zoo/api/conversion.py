@@ -19,10 +19,10 @@ from zoo.io.remote.cache import fetch
 
 if TYPE_CHECKING:
     from zoo.adapters.source_adapter import AdapterReport
-    from zoo.conversion.lengthen import Lengthened
     from zoo.conversion.report import ConversionReport
     from zoo.hub.upload.plan import UploadPlan
     from zoo.io.digests.checks import Check
+    from zoo.position_growth.lengthen import Lengthened
     from zoo.position_growth.plan import PositionInit, RopeScaling
     from zoo.retokenization.retokenize import Retokenized
 

@@ -9,10 +9,10 @@ from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.conversion.lengthen import Lengthened
     from zoo.conversion.report import ConversionReport
     from zoo.hub.source import CheckpointDir
     from zoo.position_growth.grow import Measure
+    from zoo.position_growth.lengthen import Lengthened
     from zoo.position_growth.plan import PositionInit, RopeScaling
 
 # Converts a source to the zoo's layout, in a directory.
@@ -128,9 +128,9 @@ def convert_and_lengthen(
     For the arguments, see ``convert_and_grow``; ``options`` has a family.
     """
     from zoo.checkpoint import load_checkpoint
-    from zoo.conversion.lengthen import lengthen
     from zoo.io.scratch import scratch_directory
     from zoo.plugins import get_family
+    from zoo.position_growth.lengthen import lengthen
 
     assert options.max_seq_len is not None, "require_length checks it"
     assert options.family is not None, "the caller checks it"

@@ -112,8 +112,8 @@ def command(
     source is rebuilt from the result and compared bit for bit before the result is published.
     """
     from zoo.api.conversion import convert
-    from zoo.conversion.lengthen import Lengthened
     from zoo.conversion.report import ConversionReport
+    from zoo.position_growth.lengthen import Lengthened
 
     report = convert(ref, output=output, eval=eval_data, **options)
     lines = list(report.lines())

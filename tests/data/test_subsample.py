@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from tests.data.making import built, files_of, paragraphs
 from zoo.data import tokenizer as module
-from zoo.data.tokenizer import PIECE_CHARS, SAMPLE_CHARS, Texts, TokenizerToTrain, subsample
+from zoo.data.tokenizer import (
+    PIECE_CHARS,
+    SAMPLE_CHARS,
+    Texts,
+    TokenizerToTrain,
+    count_characters,
+    mix_texts,
+    subsample,
+)
 from zoo.plugins import get_family
 
 
@@ -113,3 +121,17 @@ def test_a_corpus_records_the_training_of_its_tokenizer(tmp_path: Path) -> None:
     assert small.record.settings["tokenizer"]["sample"] == 5000
     assert usual.tokenizer_json != small.tokenizer_json
     assert files_of(small.path) == files_of(again.path)
+
+
+def test_sources_have_their_shares_of_the_characters() -> None:
+    """A large source is sampled, a small one repeated: counted by a letter of each."""
+    texts = {"a": batches(["a" * 99 + " "] * 3000), "b": batches(["b" * 99 + " "] * 300)}
+    characters = {name: count_characters(source) for name, source in texts.items()}
+    assert characters == {"a": 300_000, "b": 30_000}
+    for weight, limit in ((0.6, 10**9), (0.6, 100_000), (0.05, 10**9), (1.0, 10**9)):
+        shares = {"a": 1 - weight, "b": weight}
+        mixed = "".join(flat(mix_texts(texts, characters, shares, limit)))
+        total = min(limit, 330_000)
+        assert len(mixed) == pytest.approx(total, abs=2 * PIECE_CHARS)
+        assert mixed.count("b") / len(mixed) == pytest.approx(0.99 * weight, abs=0.02)
+        assert mixed.count("a") / len(mixed) == pytest.approx(0.99 * (1 - weight), abs=0.02)

@@ -13,6 +13,7 @@ from blake3 import blake3
 from click.testing import CliRunner
 from msgspec import UNSET
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 
 from tests import warm
 from tests.training.cases import dry, marked_cases
@@ -458,6 +459,8 @@ def test_epochs_and_temperature_follow_from_sizes() -> None:
     assert setup.source_shares()["alice"] == pytest.approx(expected, abs=1e-4)
     values["data"] = {"sources": sources}  # In proportion to the sizes.
     setup = pretrain_setup(pretrain_config(values, {}))
+    # Its tokenizer is trained on texts with other shares.
+    sizes = [corpus.record.splits["train"].tokens for corpus in setup.sources.values()]
     assert setup.source_shares()["alice"] == pytest.approx(sizes[0] / sum(sizes), abs=1e-4)
 
 
@@ -545,3 +548,25 @@ def test_examples_show_the_first_rows_of_the_mixture() -> None:
     setup = pretrain_setup(small("gpt"))
     sources = [example.source for example in show_examples(setup, 4)]
     assert sorted(sources) == ["alice", "alice", "alice", "glass"]
+
+
+def test_a_trained_tokenizer_has_the_shares_of_the_run(tmp_path: Path) -> None:
+    """The source with most of the weight has most of the words, though it is the smaller one."""
+    words = {"large": [f"lo{letter}" for letter in "abcdefghij"], "small": ["zuqu", "vuxu", "wuyu"]}
+    counts = {"large": 4000, "small": 400}
+    sources: dict[str, Any] = {}
+    for name, count in counts.items():
+        file = tmp_path / f"{name}.txt"
+        lines = [" ".join(words[name] * 3) for _ in range(count)]
+        file.write_text("\n\n".join(lines))
+        sources[name] = {"paths": [str(file)], "eval_paths": [str(file)]}
+    values = tree("bert", vocab_size=56)
+    kept = {}
+    for weight in (0.02, 0.95):
+        weights = {"large": {"weight": 1 - weight}, "small": {"weight": weight}}
+        values["data"] = {"sources": deep_merge(sources, weights)}
+        tokenizer = pretrain_setup(pretrain_config(values, {})).tokenizer
+        vocabulary = Tokenizer.from_buffer(tokenizer.json).get_vocab()
+        kept[weight] = [word for word in words["small"] if word in vocabulary]
+    assert kept[0.95] == words["small"]
+    assert len(kept[0.02]) < 3

@@ -1,6 +1,6 @@
 """The tokenizer of a corpus: an existing one, or one that is trained on its texts."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -292,6 +292,40 @@ def subsample(texts: Texts, max_chars: int) -> Texts:
             sample.append(piece)
             sampled_chars += len(piece)
     return lambda: [sample]
+
+
+def count_characters(texts: Texts) -> int:
+    """Return the number of characters of texts."""
+    return sum(sum(map(len, batch)) for batch in texts())
+
+
+def mix_texts(
+    texts: Mapping[str, Texts],
+    characters: Mapping[str, int],
+    shares: Mapping[str, float],
+    max_chars: int,
+) -> Texts:
+    """Return texts of several sources, of which each has its share of the characters.
+
+    Of a source with more text than its share, evenly spaced pieces are selected; one with less is
+    repeated, as in a run. All together have as many characters as the sources, or ``max_chars``.
+
+    Args:
+        texts: source -> its texts.
+        characters: source -> number of their characters.
+        shares: source -> share of the characters; all add up to 1.
+        max_chars: largest number of characters.
+    """
+    total = min(max_chars, sum(characters.values()))
+    parts: list[Texts] = []
+    for name, source_texts in texts.items():
+        if not characters[name]:
+            continue
+        passes, remainder = divmod(round(shares[name] * total), characters[name])
+        parts.extend([source_texts] * passes)
+        if remainder:
+            parts.append(subsample(source_texts, remainder))
+    return lambda: chain.from_iterable(part() for part in parts)
 
 
 def _pieces(batches: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +15,13 @@ from zoo.checkpoint import TOKENIZER
 from zoo.data.corpus import DEFAULT_EVAL_FRACTION, TRAIN, Corpus
 from zoo.data.rng import key_bytes
 from zoo.data.shares import MixtureStage, cycle_counts, shares_by_epochs, shares_by_temperature
-from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
+from zoo.data.tokenizer import (
+    ExistingTokenizer,
+    Texts,
+    TokenizerToTrain,
+    count_characters,
+    mix_texts,
+)
 from zoo.errors import UsageError
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
@@ -135,18 +142,22 @@ def _require_one_tokenizer(corpora: Mapping[str, Corpus]) -> None:
 def _train_on_all(
     data: DataConfig, sources: Mapping[str, SourceConfig], tokenizer: TokenizerToTrain
 ) -> ExistingTokenizer:
-    """Return the tokenizer that is trained on the texts of all sources, from a cache."""
+    """Return the tokenizer that is trained on the texts of all sources, from a cache.
+
+    Sources that have shares other than those of their sizes have them in its texts as well.
+    """
     from zoo.data.build import CorpusSpec, training_texts
 
-    specs = []
-    for source in sources.values():
+    specs = {}
+    for name, source in sources.items():
         fraction = 0.0 if source.eval_paths else DEFAULT_EVAL_FRACTION
         paths: Sequence[str | Path] = source.paths
-        specs.append(CorpusSpec(paths, tokenizer, data.reader, fraction, source.eval_paths))
-    target = home() / "tokenizers" / _cache_key(specs)
+        specs[name] = CorpusSpec(paths, tokenizer, data.reader, fraction, source.eval_paths)
+    target = home() / "tokenizers" / _cache_key(data, specs)
     if not (target / INFO).is_file():
         LOG.info("training a tokenizer on %s", ", ".join(sources))
-        trained = tokenizer.make(lambda: chain.from_iterable(map(training_texts, specs)))
+        texts = {name: partial(training_texts, spec) for name, spec in specs.items()}
+        trained = tokenizer.make(_mixed_texts(data, texts, tokenizer.sample_chars))
         record = TrainedTokenizer(info=trained.info, blake3=blake3(trained.json).hexdigest())
         try:
             with atomic_directory(target) as staging:
@@ -162,10 +173,34 @@ def _train_on_all(
     return ExistingTokenizer(content, record.info)
 
 
-def _cache_key(specs: "Sequence[CorpusSpec]") -> str:
+def _mixed_texts(data: DataConfig, texts: Mapping[str, Texts], max_chars: int) -> Texts:
+    """Return the texts of all sources, with the shares of the run if these are set."""
+    if not _sets_shares(data):
+        return lambda: chain.from_iterable(source_texts() for source_texts in texts.values())
+    characters = {name: count_characters(source_texts) for name, source_texts in texts.items()}
+    stages = [source_shares(data, characters)]
+    stages += [stage.weights for stage in data.curriculum or ()]
+    shares = {}
+    for name in texts:
+        shares[name] = sum(stage[name] for stage in stages) / len(stages)
+    return mix_texts(texts, characters, shares, max_chars)
+
+
+def _sets_shares(data: DataConfig) -> bool:
+    """Return whether a setting decides the shares of the sources, and not only their sizes."""
+    has_weights = bool(given_weights(data.sources or {}))
+    return has_weights or bool(data.curriculum) or data.mixing in ("epochs", "temperature")
+
+
+def _cache_key(data: DataConfig, specs: "Mapping[str, CorpusSpec]") -> str:
     """Return a digest of everything that a tokenizer of several sources depends on."""
     parts: list[Any] = [__version__]
-    for spec in specs:
+    if _sets_shares(data):
+        settings = [data.mixing, data.temperature, data.mixing_limit, data.curriculum]
+        for source in (data.sources or {}).values():
+            settings += [source.weight, source.epochs]
+        parts.append(repr(settings))
+    for spec in specs.values():
         digests = {}
         for split, files in spec.files.items():
             digests[split] = [spec.sources[str(file)].blake3 for file in files]

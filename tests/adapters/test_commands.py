@@ -116,6 +116,7 @@ def test_targets_that_hold_an_adapter_that_cannot_be_merged(
     assert plain.shape == changed.shape and not np.allclose(plain, changed, atol=1e-3)
 
 
+@pytest.mark.long
 def test_layers_are_of_the_tokens_of_a_text(adapted: Adapted, tmp_path: Path) -> None:
     """Not of virtual tokens, which have no words to show."""
     _, adapter = adapted("prompt")
@@ -127,6 +128,7 @@ def test_layers_are_of_the_tokens_of_a_text(adapted: Adapted, tmp_path: Path) ->
     assert kind is UsageError and "virtual tokens" in message
 
 
+@pytest.mark.long
 def test_an_evaluation_is_recorded_in_the_adapter(adapted: Adapted, tmp_path: Path) -> None:
     base, adapter = adapted()
     data = labelled(tmp_path / "e.tsv", 20, seed=2)
@@ -159,6 +161,7 @@ def test_merging_reports_the_largest_change(adapted: Adapted, tmp_path: Path) ->
     torch.testing.assert_close(after["layers.1.attention.qkv.weight"][64:], weight)
 
 
+@pytest.mark.long
 def test_merging_keeps_ties(tmp_path: Path) -> None:
     """The head for masked tokens shares the embeddings, before and after."""
     from transformers import BertForMaskedLM
@@ -284,6 +287,7 @@ def test_no_adapters_are_listed_before_the_first_model(
     assert json.loads(zoo("adapter", "list", "--json")) == {"adapters": []}
 
 
+@pytest.mark.long
 def test_several_adapters_add_up(adapted: Adapted, tmp_path: Path) -> None:
     """Of a language and of a task: only the last has a head."""
     base, task = adapted()

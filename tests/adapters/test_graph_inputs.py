@@ -155,6 +155,7 @@ def adapters_with_tokenizers(trained: Trained, tmp_path: Path) -> Path:
     return base
 
 
+@pytest.mark.long
 def test_adapters_of_one_graph_read_one_tokenizer(trained: Trained, tmp_path: Path) -> None:
     base = adapters_with_tokenizers(trained, tmp_path)
     for first, second in itertools.combinations(NAMES, 2):

@@ -71,7 +71,7 @@ def with_tensors(file: Path, ending: str, change: Callable[[Tensor], Tensor]) ->
     save_file({**tensors, **{name: change(tensors[name]) for name in names}}, file)
 
 
-@pytest.mark.by_default("lora", "prefix")
+@pytest.mark.by_default("lora")
 @pytest.mark.parametrize("name", PEFT)
 def test_adapters_of_peft_are_refused_in_one_line(
     name: str, hub_checkpoint: Make, tmp_path: Path

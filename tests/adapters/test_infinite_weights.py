@@ -53,7 +53,7 @@ def peft_adapter(hub_checkpoint: Make, tmp_path: Path) -> Callable[..., tuple[Pa
     return make
 
 
-@pytest.mark.by_default("changes1", "changes3")
+@pytest.mark.by_default("changes1")
 @pytest.mark.parametrize(
     ("changes", "settings"),
     [
@@ -125,6 +125,7 @@ def test_merging_into_float16_does_not_overflow_unseen(
         zoo("adapter", "merge", tmp_path / "ours", "-o", tmp_path / "merged")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_models_that_are_not_finite_have_no_difference(
     value: float, hub_checkpoint: Make, tmp_path: Path

@@ -124,7 +124,7 @@ def test_a_run_is_continued(adapted: Adapted, tmp_path: Path) -> None:
     assert [record["step"] for record in records(tmp_path / "longer")][-1] == 6
 
 
-@pytest.mark.by_default("lora", "prefix")
+@pytest.mark.by_default("lora")
 @pytest.mark.parametrize(
     "method",
     [
@@ -283,7 +283,7 @@ def pretraining(model: Path, tmp_path: Path, method: str, **changes: Any) -> dic
     }
 
 
-@pytest.mark.by_default("lora")
+@pytest.mark.long
 @pytest.mark.parametrize("method", MECHANISMS)
 def test_further_pretraining(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
     """Of the head for masked tokens nothing is trained, and nothing is saved."""

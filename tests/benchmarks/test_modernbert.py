@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", modernbert.LAYOUTS)
 def test_both_sides_compute_the_same(layout: str) -> None:
     ours, theirs = modernbert.models("tiny", CPU, trained=True)

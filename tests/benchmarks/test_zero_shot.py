@@ -42,6 +42,7 @@ def run_command(*words: object) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_table_is_printed(
     pretrained: Pretrained,
     data: Path,

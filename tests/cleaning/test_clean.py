@@ -84,6 +84,7 @@ def test_spans_that_occurred_before_are_removed(tmp_path: Path) -> None:
     assert read_texts(tmp_path / "out") == [PROSE, other.strip(), texts[2]]
 
 
+@pytest.mark.long
 def test_lines_that_occurred_before_are_removed(tmp_path: Path) -> None:
     lines = ["One line of its own.", "Another line of its own.", "A third line is here."]
     texts = ["\n".join([*lines, "The footer."]), "\n".join(["Only this.", *lines])]

@@ -61,6 +61,7 @@ def test_fetch_lists_files_and_digests(published: str) -> None:
     assert set(value["files"]) == {"config.json", "model.safetensors", "vocab.txt"}
 
 
+@pytest.mark.long
 def test_what_the_registry_expects_and_a_repository_has_no_more_is_said(
     hub: Hub, hub_checkpoint: Make
 ) -> None:

@@ -222,6 +222,7 @@ def test_what_the_hub_has(zoo: Zoo, place: Path, hub: Hub) -> None:
     zoo("fetch", "organisation/name", code=4)
 
 
+@pytest.mark.long
 def test_a_check_of_accumulation(zoo: Zoo) -> None:
     settings = options(max_steps=4, save_steps=2)
     assert "gradients" in zoo("check", "accumulation", "gpt", *settings)
@@ -233,6 +234,7 @@ def test_a_check_of_resuming(zoo: Zoo) -> None:
     assert "exact" in zoo("check", "resume", "gpt", "--device", "cpu", "--kills", "1", *settings)
 
 
+@pytest.mark.long
 def test_adapters(zoo: Zoo) -> None:
     data = ("--train", "table.tsv", "--eval", "table.tsv", "--device", "cpu", "--max-steps", "2")
     task = ("--task", "text-classification", *data)

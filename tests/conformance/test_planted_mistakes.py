@@ -362,6 +362,7 @@ def two_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model
 
 
+@pytest.mark.long
 def test_verify_refuses_two_tables_that_are_said_to_be_one(
     two_tables: Path, tmp_path: Path
 ) -> None:

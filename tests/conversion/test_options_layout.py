@@ -90,6 +90,7 @@ def test_bfloat16_is_not_supported_by_the_format(tmp_path: Path) -> None:
     convert(source(tmp_path / "ours"), tmp_path / "back", to="hub", dtype="float32")
 
 
+@pytest.mark.long
 def test_features_and_embeddings_of_texts(tmp_path: Path) -> None:
     theirs, golden = published(tmp_path / "theirs", "none-mixed")
     convert(source(theirs), tmp_path / "ours")

@@ -107,7 +107,7 @@ def set_lengths(folder: Path, tokenizer: int | None, **sentence: int | None) -> 
     write(folder, sentence_bert_config=stated)
 
 
-@pytest.mark.by_default("20-8", "None-8")
+@pytest.mark.by_default("None-8")
 @holds("the longest text or pair")
 @pytest.mark.parametrize(("sentence", "tokenizer"), [(20, 8), (8, 20), (None, 8), (8, None)])
 def test_the_length_of_a_text(
@@ -121,7 +121,7 @@ def test_the_length_of_a_text(
         assert ours.checkpoint.model.max_tokens == (sentence or tokenizer)
 
 
-@pytest.mark.by_default("stated0")
+@pytest.mark.long
 @holds("the longest text or pair")
 @pytest.mark.parametrize("stated", [{"max_len": 8}, {"max_len": 8, "model_max_length": 12}, {}])
 def test_other_lengths_of_the_tokenizer(hub_checkpoint: Make, stated: dict[str, int]) -> None:
@@ -201,7 +201,7 @@ def test_lower_case_of_a_sentence_encoder(hub_checkpoint: Make) -> None:
         assert_same(ours.embed(texts, prompt_name="query"), expected)
 
 
-@pytest.mark.by_default("stated0", "stated2")
+@pytest.mark.by_default("stated0")
 @holds("pooling")
 @pytest.mark.parametrize(
     ("stated", "width"),
@@ -313,6 +313,7 @@ def test_a_decoder_reads_the_last_token_before_padding(hub_checkpoint: Make) -> 
         assert_same(found, expected)
 
 
+@pytest.mark.by_default("True")
 @holds("a special token")
 @pytest.mark.parametrize("decoder", [True, False])
 def test_special_tokens(hub_checkpoint: Make, decoder: bool) -> None:
@@ -337,7 +338,7 @@ def test_special_tokens(hub_checkpoint: Make, decoder: bool) -> None:
 PATHS = ("torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity", "torch.nn.Sigmoid")
 
 
-@pytest.mark.by_default("places0", "places2")
+@pytest.mark.by_default("places0")
 @holds("the function of a score")
 @pytest.mark.parametrize("places", [(0, 1, 2), (None, 1, 2), (None, None, 2), (0, None, 1)])
 def test_the_function_of_a_score(
@@ -360,7 +361,7 @@ def test_the_function_of_a_score(
         assert_same([row["score"] for row in ours.classify(pairs)], expected)
 
 
-@pytest.mark.by_default("None-query", "other-nobody")
+@pytest.mark.by_default("other-nobody")
 @holds("the prompt of a query or document")
 @pytest.mark.parametrize("role", ["query", "nobody"])
 @pytest.mark.parametrize("default", [None, "other", "passage"])
@@ -398,7 +399,7 @@ GENERATION = ("bos_token_id", "eos_token_id", "forced_bos_token_id", "num_beams"
 OLDER = {"num_beams": 2, "max_length": 9, "eos_token_id": 5, "bos_token_id": 6}
 
 
-@pytest.mark.by_default("config1", "config5")
+@pytest.mark.by_default("config1-generation1")
 @holds(
     "settings of generation, such as `bos_token_id`, `eos_token_id` and `max_length`",
     "the first token of a target",

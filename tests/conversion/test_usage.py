@@ -61,6 +61,7 @@ def test_of_encoders(hub_checkpoint: Make, tmp_path: Path, architecture: str) ->
     assert_all_print(found, ["transformers", "zoo"])
 
 
+@pytest.mark.long
 def test_of_a_backbone(hub_checkpoint: Make, tmp_path: Path) -> None:
     found = snippets(hub_checkpoint("BertModel"), tmp_path)
     assert_all_print(found, ["transformers", "zoo"])

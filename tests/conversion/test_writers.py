@@ -37,7 +37,7 @@ def tensors(path: Path) -> dict[str, torch.Tensor]:
     return load_file(path / "model.safetensors")
 
 
-@pytest.mark.by_default("masked-lm-bfloat16", "none-float16")
+@pytest.mark.by_default("masked-lm-bfloat16")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("head", HEADS)
 def test_round_trip(hub_checkpoint: Make, tmp_path: Path, head: str, dtype: str) -> None:

@@ -109,7 +109,7 @@ BACK: dict[str, dict[str, Any]] = {
 ALONE = ("BertForSequenceClassification", "T5ForConditionalGeneration", "GPT2LMHeadModel")
 
 
-@pytest.mark.by_default("file-GPT2LMHeadModel", "directory-T5ForConditionalGeneration")
+@pytest.mark.by_default("file-GPT2LMHeadModel")
 @pytest.mark.parametrize(
     ("architecture", "as_file"),
     [
@@ -203,7 +203,7 @@ PLAIN_FILES = {
 }
 
 
-@pytest.mark.by_default("T5EncoderModel", "BertModel", "GPT2LMHeadModel")
+@pytest.mark.by_default("BertModel", "GPT2LMHeadModel")
 @pytest.mark.parametrize(
     "architecture",
     [  # pieces with scores, as T5 has them

@@ -312,6 +312,7 @@ def probe(limits):
 """
 
 
+@pytest.mark.long
 def test_floats_of_other_widths_are_translated(tmp_path: Path) -> None:
     kind = h5py.h5t.IEEE_F32LE.copy()
     kind.set_ebias(100)

@@ -105,6 +105,7 @@ def test_a_corpus_that_fits_has_the_tokenizer_of_all_its_texts(
     assert made[0] == made[1] != made[2]
 
 
+@pytest.mark.long
 def test_a_corpus_records_the_training_of_its_tokenizer(tmp_path: Path) -> None:
     path = tmp_path / "texts.txt"
     path.write_text("\n\n".join(paragraphs()), encoding="utf-8")

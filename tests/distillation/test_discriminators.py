@@ -33,6 +33,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_training(path, "electra", max_steps=4, **options) / "model"
 
 
+@pytest.mark.long
 def test_the_teacher_reads_what_the_students_generator_wrote(teacher: Path, tmp_path: Path) -> None:
     """The divergence of two Bernoulli distributions, over all tokens but padding."""
     tree = settings(teacher, "electra", student={"num_layers": 1})

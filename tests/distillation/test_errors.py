@@ -54,6 +54,7 @@ def refused(tmp_path: Path, home: Path) -> Command:
     return run
 
 
+@pytest.mark.long
 def test_names(refused: Command, teacher: Path) -> None:
     both = ("--teacher", teacher, "--student", "distilbert")
     assert "name one with --student" in refused("--teacher", teacher)
@@ -188,7 +189,7 @@ def classifier(task: str) -> Path:
     return written_once(f"teacher-of-{task}", write) / "run/model"
 
 
-@pytest.mark.by_default("replaced-token-detection-bert", "sequence-classification-distilbert")
+@pytest.mark.by_default("replaced-token-detection")
 @pytest.mark.parametrize(
     ("head", "student", "make"),
     [
@@ -282,6 +283,7 @@ def test_attention_of_a_teacher_on_onnx(refused: Command, teacher: Path) -> None
     assert "the term attention compares attention-kl, but a teacher in ONNX" in line
 
 
+@pytest.mark.long
 def test_files(refused: Command, teacher: Path, tmp_path: Path) -> None:
     both = ("--teacher", teacher, "--student", "distilbert")
     broken, text = tmp_path / "broken.yaml", tmp_path / "recipe.txt"

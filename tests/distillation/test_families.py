@@ -60,6 +60,7 @@ def test_a_recurrent_teacher_carries_a_state_of_its_own(tmp_path: Path) -> None:
         assert divergences == pytest.approx([0, 0], abs=1e-6)
 
 
+@pytest.mark.long
 def test_sampled_words_are_not_compared(tmp_path: Path) -> None:
     options = {"objective_args": {"num_sampled": 8}}
     with pytest.raises(UsageError, match="sampled words"):

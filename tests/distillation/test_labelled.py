@@ -178,6 +178,7 @@ def test_teachers_with_another_tokenizer(tmp_path: Path) -> None:
         distill(tmp_path / "states", deep_merge(tree, recipe, states))
 
 
+@pytest.mark.long
 def test_probabilities_of_several_teachers_are_averaged(tmp_path: Path) -> None:
     file, task = labelled(tmp_path / "t.jsonl"), "text-classification"
     teachers = [tune_teacher(tmp_path / str(k), task, file, seed=k) for k in range(2)]

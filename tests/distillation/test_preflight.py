@@ -175,6 +175,7 @@ def with_bias(bias: Any, tensors: dict[str, Any]) -> dict[str, Any]:
     return {**zeros, name: torch.tensor(bias, dtype=torch.float32)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_teacher_without_knowledge_is_named(
     teacher: Path, tmp_path: Path, warnings_for: Callable[..., list[str]], knows: bool

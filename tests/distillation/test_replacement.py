@@ -114,7 +114,7 @@ def test_two_processes_equal_one(tree: dict[str, Any], tmp_path: Path) -> None:
         assert record["losses"] == pytest.approx(other["losses"], abs=1e-5)
 
 
-@pytest.mark.by_default("changes0", "changes1")
+@pytest.mark.by_default("changes1")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

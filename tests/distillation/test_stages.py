@@ -145,7 +145,7 @@ def test_the_terms_are_those_of_the_released_code(tree: dict[str, Any], tmp_path
     torch.testing.assert_close(actual, soft - entropy, rtol=1e-4, atol=1e-8)
 
 
-@pytest.mark.by_default("changes0", "changes3")
+@pytest.mark.by_default("changes0")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -172,6 +172,7 @@ def test_models_that_do_not_fit_leave_no_directory(tree: dict[str, Any], tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_initial_layers_are_of_the_first_stage(tree: dict[str, Any], tmp_path: Path) -> None:
     """A stage that goes on with a student does not overwrite it with layers of the teacher."""
     copied = deep_merge(tree, {"distillation": {"init_layers": "first"}})

@@ -193,6 +193,7 @@ def test_without_a_cache_there_is_nothing_to_compute(text: Path) -> None:
         compute(masked(text, None), 1, 2)
 
 
+@pytest.mark.long
 def test_more_shards_than_batches(text: Path, tmp_path: Path) -> None:
     """A shard without a batch is complete, so that a job array needs no count."""
     tree = masked(text, tmp_path / "cache", max_steps=1)

@@ -121,7 +121,10 @@ COMMANDS = {
 WRITES = [(output, command) for command in COMMANDS if (output := written(command))]
 WRITERS = dict(WRITES)  # directory -> the command that writes it
 # in commands and programs of over 10 seconds: those that export a graph, or train a model first
-LONG = re.compile(r"onnx|zoo (pretrain|corpus|bench|export)|runs/|books-bert|int8|push|check")
+LONG = re.compile(
+    r"onnx|zoo (pretrain|corpus|bench|export)|runs/|books-bert|int8|push|check|papers|glove"
+    r"|zoo run (answer|score|rerank)|--shard|--search"
+)
 # Programs of pages whose commands come first, which write the models that are loaded.
 PYTHON = [
     block

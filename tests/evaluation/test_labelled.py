@@ -169,6 +169,7 @@ def test_figures_have_the_labels_and_counts(small: Small, tmp_path: Path) -> Non
     assert refused.returncode == 2 and "perplexity has no option --figures" in refused.stderr
 
 
+@pytest.mark.long
 def test_the_separator_of_labels_is_an_option(small: Small, tmp_path: Path) -> None:
     names = {"id2label": {0: "x", 1: "y"}, "label2id": {"x": 0, "y": 1}}
     kind = {"problem_type": "multi_label_classification"}

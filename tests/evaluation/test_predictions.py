@@ -103,6 +103,7 @@ def test_ordinal(small: Small, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spans", [True, False], ids=["entities", "labels"])
 def test_token_classification(small: Small, tmp_path: Path, spans: bool) -> None:
     names = ["O", "B-A", "I-A"] if spans else ["O", "A", "B"]
@@ -249,6 +250,7 @@ def test_the_command_writes_a_file_once(small: Small, tmp_path: Path, ending: st
     assert warm.zoo(*command, "--force").returncode == 0
 
 
+@pytest.mark.long
 def test_formulas_are_safe_in_a_spreadsheet(small: Small, tmp_path: Path) -> None:
     model, _ = small("BertForSequenceClassification", **NAMES)
     file = table(tmp_path / "t.tsv", ["=a b", "a b"], ["x", "y"])

@@ -85,6 +85,7 @@ def test_texts_are_embedded_before_queries(small: Small, tmp_path: Path, phases:
     assert unit == "bytes" and sum(steps) >= size
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["search", "rerank"])
 def test_searches_count_texts_and_queries(
     small: Small, tmp_path: Path, phases: Phases, verb: str

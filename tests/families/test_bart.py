@@ -63,6 +63,7 @@ def test_settings_equal_the_reference(changes: dict[str, Any]) -> None:
     parity.assert_equal(FAMILY, replace(SMALL, **changes), "seq2seq-lm")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "head",
     [
@@ -309,6 +310,7 @@ def test_other_layouts_are_read(layout: str, tmp_path: Path) -> None:
     assert torch.equal(ours["embeddings.tokens.weight"], tensors[SHARED])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tied", [True, False])
 def test_odd_files_are_converted_both_ways(tied: bool, tmp_path: Path) -> None:
     """Shards of a ``.bin`` file in half precision, with all names and the version of fairseq."""

@@ -66,7 +66,7 @@ def test_base_equals_the_reference_in_float64_at_full_length() -> None:
 
 
 # heads have no width of their own: what they add to the backbone is compared at small sizes
-@pytest.mark.by_default("small")
+@pytest.mark.long
 @pytest.mark.parametrize(
     "head", [pytest.param(head, marks=[pytest.mark.long] * (head != "none")) for head in HEADS]
 )

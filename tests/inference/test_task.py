@@ -124,7 +124,7 @@ def test_what_stands_before_a_text_that_the_task_refuses_is_returned_first(small
             next(results)
 
 
-@pytest.mark.by_default("0", "8")
+@pytest.mark.by_default("8")
 @pytest.mark.parametrize("count", [0, 7, 8, 9, 16])
 def test_every_record_of_every_window_is_returned(encoder: Model, count: int) -> None:
     task = Embed(encoder.checkpoint, encoder.session)

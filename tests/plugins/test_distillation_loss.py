@@ -182,6 +182,7 @@ def test_the_command_and_its_messages(site: Path, tree: dict[str, Any], tmp_path
     assert report["provides"] == {"distillation_losses": ["mine"]}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("site")
 def test_the_page_of_settings_has_it() -> None:
     rows = {row.name: row for row in distillation_loss_rows()}
@@ -228,6 +229,7 @@ def test_logits_without_labels_are_refused() -> None:
         build_losses({"mine": {"kind": "mine"}}, detection, shape, [shape])
 
 
+@pytest.mark.long
 def test_a_misspelt_setting_in_a_recipe_of_a_plugin_is_found(tmp_path: Path) -> None:
     package = """
 from zoo.families.distillation import DistillationRecipe

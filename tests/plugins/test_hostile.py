@@ -153,7 +153,7 @@ def test_plugin_for_another_version_is_not_imported(site: Path) -> None:
     assert "this zoo has version 1; install a newer plm-zoo" in done.stderr
 
 
-@pytest.mark.by_default("importerror", "exits")
+@pytest.mark.by_default("importerror")
 @pytest.mark.parametrize("name", ["exits", "newapi", "sameentry", "importerror"])
 def test_use_of_a_broken_plugin_is_exit_code_5(site: Path, name: str) -> None:
     done = zoo(site, "info", name, "--json")
@@ -186,6 +186,7 @@ def test_strict_mode(site: Path) -> None:
     assert zoo(site, "families", ZOO_STRICT_PLUGINS="1").returncode == 5
 
 
+@pytest.mark.long
 def test_plugin_with_several_versions(tmp_path: Path) -> None:
     """A distribution may support several versions of the API."""
     distribution(tmp_path, "zoo-old", "old", "zoo_old", HEALTHY.format(name="old"))

@@ -211,6 +211,7 @@ def test_a_hook_with_an_argument_that_does_not_exist_is_reported(tmp_path: Path)
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.by_default("more0")
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_plugins_with_one_name_are_listed(tmp_path: Path, more: tuple[str, ...]) -> None:
     distribution(tmp_path, "zoo-one", "twin", "zoo_one", HEALTHY.format(name="twin"))
@@ -230,6 +231,7 @@ def test_plugins_with_one_name_are_listed(tmp_path: Path, more: tuple[str, ...])
         assert zoo(tmp_path, "doctor").returncode == 5
 
 
+@pytest.mark.long
 def test_a_plugin_that_exits_is_a_broken_one(tmp_path: Path) -> None:
     distribution(tmp_path, "zoo-sad", "sad", "zoo_sad", "raise SystemExit(9)\n")
     done = zoo(tmp_path, "families")
@@ -259,6 +261,7 @@ def test_a_plugins_registry_adds_models(tmp_path: Path) -> None:
     assert "my-model" in json.loads(zoo(tmp_path, "models", "--json").stdout)["registry"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_row", [False, True])
 def test_a_family_and_its_default_checkpoint_may_have_one_name(
     tmp_path: Path, has_row: bool

@@ -143,6 +143,7 @@ def test_parts_inside_of_a_word_are_those_that_its_rest_has(
     assert [tokens[n] for n in vocabulary.pieces(Form(b"cab", False))] == ["c", "##a", "##b"]
 
 
+@pytest.mark.long
 def test_the_model_of_transformers_computes_the_same_for_kept_tokens(
     bert: Checkpoint, tmp_path: Path
 ) -> None:

@@ -80,7 +80,7 @@ def test_pylate_both_ways(hub_checkpoint: Make, tmp_path: Path, changes: dict[st
     assert converted(written, tmp_path / "again").model.pooling == checkpoint.model.pooling
 
 
-@pytest.mark.by_default("changes0")
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes", [{}, {"mask_punctuation": False, "attend_to_mask_tokens": True}]
 )

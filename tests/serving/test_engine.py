@@ -266,6 +266,7 @@ def test_a_failing_stream_checks_the_model(models: Path) -> None:
     run(work)
 
 
+@pytest.mark.by_default("0.2")
 @pytest.mark.parametrize("seconds", [0.2, 60.0])
 def test_streams_that_are_not_read_leave_their_places(
     models: Path, monkeypatch: pytest.MonkeyPatch, seconds: float

@@ -53,6 +53,7 @@ def test_exported_files_give_the_same_ids(exported: tuple[TextTokenizer, Path]) 
     assert "token_type_ids" in other("first", "second")
 
 
+@pytest.mark.long
 def test_padding_side_is_written(tmp_path: Path) -> None:
     source = write(tmp_path / "source", everything()[min(everything())])
     for side in ("left", "right"):

@@ -96,7 +96,7 @@ def test_ids_equal_the_reference(name: str, files: Path, tmp_path: Path) -> None
         assert encoded.ids == reference(*pair)["input_ids"], pair
 
 
-@pytest.mark.by_default("ko")
+@pytest.mark.long
 @pytest.mark.parametrize("language", ["de", "ro", "it", "ko"])
 def test_other_languages_equal_the_reference(language: str, files: Path, tmp_path: Path) -> None:
     from transformers import XLMTokenizer

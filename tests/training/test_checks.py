@@ -39,6 +39,7 @@ def test_a_batch_in_parts_is_the_batch_also_of_shorter_rows(
     assert seen == {(length, rows) for length in (32, 64) for rows in (1, 2, 4)}
 
 
+@pytest.mark.long
 def test_counts_that_are_wrong_for_short_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     collate = NextSentence.collate
 

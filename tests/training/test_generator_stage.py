@@ -36,6 +36,7 @@ STAGES: dict[str, Any] = {
 FAMILIES = ["electra", "deberta"]  # tied and disentangled embeddings
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_discriminator_starts_from_the_generator(family: str) -> None:
     setup = pretrain_setup(small(family, **STAGES))

@@ -173,6 +173,7 @@ def test_force_moves_nothing_else(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "empty")
 
 
+@pytest.mark.long
 def test_options_are_settings_of_the_run(tmp_path: Path) -> None:
     given = [
         "--learning-rate",

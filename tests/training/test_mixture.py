@@ -403,6 +403,7 @@ def test_a_source_is_added_where_a_run_continues(tmp_path: Path) -> None:
     assert [(stage.step, stage.rows) for stage in stages] == [(0, 0), (4, 16), (10, 64)]
 
 
+@pytest.mark.long
 def test_moved_sources_are_named_when_a_run_is_resumed(tmp_path: Path) -> None:
     text = Path(ALICE).read_text()
     here = tmp_path / "here.txt"

@@ -129,7 +129,7 @@ def test_hosts_with_another_version_are_refused(
     assert "on hosta, 9.9 on hostb" in error
 
 
-@pytest.mark.by_default("pretrain")
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["pretrain", "finetune"])
 def test_hosts_with_other_data_are_refused(elsewhere: Path, tmp_path: Path, command: str) -> None:
     text = TEXT.read_text()[:20_000]

@@ -362,6 +362,7 @@ def test_a_run_without_checkpoints_does_not_begin_anew(
         PretrainRun({}, HERE).resume(run)
 
 
+@pytest.mark.long
 def test_two_networks_start_with_a_checkpoint_each(text: str, tmp_path: Path) -> None:
     import transformers
 

@@ -237,6 +237,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_kept(
     assert_same(unbroken, run, ignore=["checkpoints/*.damaged/*"])
 
 
+@pytest.mark.long
 def test_a_changed_log_ends_no_run_that_has_an_earlier_checkpoint(
     unbroken: Path, tmp_path: Path
 ) -> None:

@@ -142,6 +142,7 @@ def test_shorter_rows_of_both_kinds_keep_the_other_settings_of_the_recipe() -> N
         pretrain_config({"family": "t5"}, {"seq_len": 32, "seq_len_warmup": {"fraction": 0.5}})
 
 
+@pytest.mark.long
 def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:
     """Counts exclude padding at both lengths; the learning rate is independent of the switch."""
     feed = train_dataloader(pretrain_setup(small("bert", **SHORT)), HERE)

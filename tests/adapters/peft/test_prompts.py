@@ -111,7 +111,7 @@ def adapted_by_peft(architecture: str, method: str, source: Path, **changes: Any
     return model
 
 
-@pytest.mark.by_default("prompt-BertForSequenceClassification", "prefix-T5ForConditionalGeneration")
+@pytest.mark.by_default("prompt-BertForSequenceClassification")
 @pytest.mark.parametrize(
     ("method", "architecture"),
     [

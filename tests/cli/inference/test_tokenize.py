@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, BertTokenizer
 
@@ -48,6 +49,7 @@ def test_a_text_of_standard_input(hub_checkpoint: Make) -> None:
     assert piped.returncode == 0 and piped.stdout == named.stdout
 
 
+@pytest.mark.long
 def test_the_tokenizer_of_a_corpus(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat\n" * 50)

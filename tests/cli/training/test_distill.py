@@ -128,6 +128,7 @@ def test_a_printed_recipe_is_a_file_for_the_option(workplace: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_a_recipe_to_print_has_a_name() -> None:
     done = warm.zoo("distill", "--print-recipe")
     assert done.returncode == 2 and "--recipe NAME takes distilbert, " in done.stderr

@@ -93,6 +93,7 @@ def test_masked_tokens_have_their_labels(corpus: Path) -> None:
     assert masked >= 10  # of 24 that are selected, 80 % become the mask token
 
 
+@pytest.mark.long
 def test_pairs_have_a_label(corpus: Path) -> None:
     value = examples("bert", corpus)
     assert value["objective"] == "masked-lm+next-sentence"
@@ -116,6 +117,7 @@ def test_spans_are_behind_their_sentinels(novel: Path) -> None:
         assert letters(whole) in text_of(novel)
 
 
+@pytest.mark.long
 def test_replaced_tokens_are_at_masks(corpus: Path) -> None:
     value = examples("electra", corpus)
     replaced = labels = 0

@@ -53,7 +53,7 @@ def test_its_own_program_reads_the_files(small: Small, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.array(output.pooler_output), expected, atol=1e-4)
 
 
-@pytest.mark.by_default("int8")
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float16", "bfloat16", "int8"])
 def test_precisions(precision: str, small: Small, tmp_path: Path) -> None:
     checkpoint = small("BertModel")

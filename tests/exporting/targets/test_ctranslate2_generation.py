@@ -269,6 +269,7 @@ def test_the_encoder_of_t5(tmp_path: Path) -> None:
 PROMPTS = ["The cat sat on", "A dog", "Once upon a time there was a house, and"]
 
 
+@pytest.mark.long
 def test_language_models_generate(small: Small, tmp_path: Path) -> None:
     checkpoint = small("GPT2LMHeadModel", n_positions=60)
     report = export_model(TARGET, checkpoint, tmp_path / "export", ExportSettings())

@@ -114,7 +114,7 @@ def test_base_equals_the_reference(size: str, head: str) -> None:
 
 
 # the widest takes as long as the others together
-@pytest.mark.by_default("v3-xsmall")
+@pytest.mark.long
 @pytest.mark.parametrize(
     "size", ["large", pytest.param("v2-xlarge", marks=pytest.mark.long), "v3-xsmall"]
 )

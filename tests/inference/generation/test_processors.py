@@ -356,6 +356,7 @@ def test_a_sampled_beam_search_draws_like_the_reference() -> None:
     )
 
 
+@pytest.mark.long
 def test_several_sequences_of_a_prompt(checkpoint: Checkpoint) -> None:
     session, rows = load_session(checkpoint, "cpu"), prompts(3)
     model: Any = session

@@ -73,7 +73,7 @@ def models() -> tuple[Any, Any]:
     return model, reference
 
 
-@pytest.mark.by_default("{}", "{'num_beams': 3}")
+@pytest.mark.long
 @pytest.mark.parametrize("options", SEARCHES, ids=str)
 def test_a_hundred_texts_equal_the_references(
     models: tuple[Any, Any], options: dict[str, Any]

@@ -160,6 +160,7 @@ def test_the_kernel_takes_the_arguments(head_size: int, dropout: float) -> None:
     assert mixed.shape == x.shape and node is not None  # the kernel has a backward pass
 
 
+@pytest.mark.long
 def test_masks_are_taken_without_a_gradient_and_wherever_attention_is_looked_at() -> None:
     assert not supports_offsets(torch.zeros(3, 9, 4, dtype=torch.bfloat16), IDS)
     family = get_family("bert")

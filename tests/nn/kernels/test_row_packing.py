@@ -108,7 +108,7 @@ def test_outputs_and_gradients_are_those_of_padded_rows(family: str, head: str) 
         torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.by_default("bert-prefix")
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("family", "method"), [*(("bert", name) for name in ADAPTERS.built_in), ("gpt", "prefix")]
 )

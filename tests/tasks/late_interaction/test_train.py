@@ -246,6 +246,7 @@ def test_models_of_other_layouts_are_trained_further(
             torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other).cpu())
 
 
+@pytest.mark.long
 def test_evaluations_keep_expansions_beyond_max_seq_len(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:

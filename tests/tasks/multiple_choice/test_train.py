@@ -114,6 +114,7 @@ def test_byte_level_tokens_are_those_of_the_reference(
     assert setup.train_rows.values["labels"].tolist() == [1, 1]
 
 
+@pytest.mark.long
 def test_questions_with_fewer_choices(pretrained: Pretrained, tmp_path: Path) -> None:
     """A question has the loss over its own choices, whatever others of the batch have."""
     model, _ = pretrained()

@@ -104,6 +104,7 @@ def test_tokens_are_masked_as_in_pretraining(pretrained: Pretrained, tmp_path: P
     assert kept == pytest.approx(0.1 + 0.1 / len(rows.ordinary), abs=0.03)
 
 
+@pytest.mark.long
 def test_the_model_answers_the_prompt_that_it_was_trained_with(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:

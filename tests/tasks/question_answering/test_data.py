@@ -48,6 +48,7 @@ def test_squad(tmp_path: Path) -> None:
     assert read_questions([path])[0].location.endswith("t.json, question q1")
 
 
+@pytest.mark.long
 def test_an_article_of_squad_is_in_memory_at_once(tmp_path: Path) -> None:
     article = {"paragraphs": [{"context": "x" * 10_000, "qas": [{"id": 1, "question": "why?"}]}]}
     (tmp_path / "t.json").write_text(json.dumps({"data": [article] * 1500}))  # 15 MB

@@ -152,6 +152,7 @@ def test_the_evaluation_scores_the_answers_of_run(
     assert ("best" in result.details) == unanswerable
 
 
+@pytest.mark.long
 def test_the_best_threshold_has_the_score_that_is_reported(
     soft: tuple[Model, Path], tmp_path: Path
 ) -> None:

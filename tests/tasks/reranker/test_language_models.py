@@ -227,6 +227,7 @@ PAIR_TEMPLATE = (
 )
 
 
+@pytest.mark.long
 def test_a_registry_entry_makes_a_reranker_of_a_language_model(hub: Hub, tmp_path: Path) -> None:
     """Scores of a repository without the library's files are the formula's of its card."""
     folder = tmp_path / "plain"

@@ -148,6 +148,7 @@ def test_sentence_encoders(hub_checkpoint: Make, tmp_path: Path, similarity: str
     assert_ranked_as(ours, theirs)
 
 
+@pytest.mark.long
 def test_prompts_of_queries_and_texts(hub_checkpoint: Make, tmp_path: Path) -> None:
     """Models such as E5 need them, and do not all have them in their files."""
     theirs = dense(hub_checkpoint)
@@ -257,7 +258,7 @@ def test_what_is_missing_is_one_line(
     assert message in line
 
 
-@pytest.mark.by_default("late")
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "name"), [(sparse, "SparseEncoder"), (late, "MultiVectorEncoder")]
 )

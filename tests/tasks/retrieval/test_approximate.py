@@ -44,7 +44,7 @@ def shared(found: NDArray[Any], expected: NDArray[Any]) -> float:
     return float(np.mean(shares))
 
 
-@pytest.mark.by_default("hnsw-0.95-cosine")
+@pytest.mark.long
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize(("method", "least"), [("hnsw", 0.95), ("int8", 0.99), ("binary", 0.6)])
 def test_recall_is_that_of_a_formula(

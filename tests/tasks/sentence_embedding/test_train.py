@@ -226,7 +226,7 @@ def test_correlations_are_those_of_scipy(hub_checkpoint: Make, tmp_path: Path) -
     assert low <= result.metrics["spearman"] <= high
 
 
-@pytest.mark.by_default("triplet")
+@pytest.mark.long
 @pytest.mark.parametrize("loss", ["multiple-negatives", "triplet"])
 def test_ties_are_of_the_precision_of_the_run(
     pretrained: Pretrained, tmp_path: Path, loss: str
@@ -250,6 +250,7 @@ def test_ties_are_of_the_precision_of_the_run(
     assert found == [1.0, 0.5 if loss == "triplet" else pytest.approx(1 / 8)]
 
 
+@pytest.mark.long
 def test_retrieval_is_that_of_the_runs_last_evaluation(
     hub_checkpoint: Make, tmp_path: Path
 ) -> None:

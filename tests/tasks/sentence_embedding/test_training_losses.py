@@ -132,6 +132,7 @@ def test_a_teacher_s_scores_are_learned_as_in_the_library(
     assert set(records(run, "validation")[-1]["metrics"]) == {"spearman", "pearson"}
 
 
+@pytest.mark.long
 def test_matryoshka_of_classes_reads_the_first_weights(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:
@@ -198,6 +199,7 @@ def test_the_second_pass_drops_what_the_first_one_did(
     assert (found[1] - other[1]).abs().max() > 1e-4, "the dropout is seen in the gradient"
 
 
+@pytest.mark.long
 def test_activations_of_a_mini_batch_are_kept_only(pretrained: Pretrained, tmp_path: Path) -> None:
     """Between the passes, only tensors of embeddings are kept."""
     kept = {}

@@ -127,6 +127,7 @@ def test_a_mixture_is_in_proportion_to_sizes_up_to_a_limit() -> None:
     assert sorted(mixture[k] for k in range(47)) == sorted(epochs[0])
 
 
+@pytest.mark.long
 def test_data_sets_have_their_prefixes(model: Path, tmp_path: Path) -> None:
     first, second = pairs(tmp_path / "a.tsv", 30), pairs(tmp_path / "b.jsonl", 10, seed=1)
     prefixes = {"prefix": {"second": "summarize: "}, "mixing_limit": 8}

@@ -128,6 +128,7 @@ def test_the_regularization_grows_quadratically(pretrained: Pretrained, tmp_path
     assert replace(pooling, max_active_dims=None) == stored
 
 
+@pytest.mark.long
 def test_an_evaluation_on_scores(pretrained: Pretrained, tmp_path: Path) -> None:
     """Has the numbers of ``zoo eval``, and the loss of CoSENT."""
     model, _ = pretrained("BertForMaskedLM")

@@ -299,7 +299,7 @@ def test_entities_of_other_forms_are_those_of_seqeval(form: str) -> None:
         assert is_iob([*repair_iob(labels), "B-X", "I-X"]) or form.startswith("no types")
 
 
-@pytest.mark.by_default("no types in BIOES", "IOB1")
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_scores_of_other_forms_are_those_of_seqeval(
     pretrained: Pretrained, tmp_path: Path, form: str

@@ -71,6 +71,7 @@ def test_ids_and_offsets_equal_the_reference(name: str, tmp_path: Path) -> None:
         assert encoded.offsets == expected["offset_mapping"], repr(text)
 
 
+@pytest.mark.long
 def test_pairs_equal_the_reference(tmp_path: Path) -> None:
     reference = reference_tokenizer(write_files(tmp_path))
     tokenizer = family_tokenizer(RoFormer(), tmp_path)

@@ -59,6 +59,7 @@ def test_a_process_that_is_silent_is_named(start: Start, capfd: pytest.CaptureFi
     assert first.is_silent(1, SILENCE)
 
 
+@pytest.mark.long
 def test_a_process_that_is_behind_is_named(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
     first, second = start(0, 2), start(1, 2)
     second.begin_step(3)
@@ -66,6 +67,7 @@ def test_a_process_that_is_behind_is_named(start: Start, capfd: pytest.CaptureFi
     assert "process 1 on " in wait_for("has not finished step 3 after", capfd)
 
 
+@pytest.mark.long
 def test_one_process_speaks(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
     """Of those that are heard of, the one of the lowest rank; it names the main process, too."""
     start(1, 3)

@@ -286,7 +286,7 @@ def test_settings_that_are_refused(
         pretrain_setup(small(FAMILY, data=settings))
 
 
-@pytest.mark.by_default("electra", "t5-span-corruption")
+@pytest.mark.by_default("t5-span-corruption")
 @pytest.mark.parametrize(
     ("family", "objective"),
     [

@@ -47,7 +47,11 @@ class EuroBert(ByteLevelFamily):
 
     @override
     def reconfigure(self, model: Any, config: Any) -> None:
-        model.rotary.base = config.rope_theta
+        from zoo.nn.positions import make_rotary
+
+        rotary = make_rotary(config, config.head_size)
+        model.rotary.base = rotary.base
+        model.rotary.scaling = rotary.scaling
 
 
 @hookimpl

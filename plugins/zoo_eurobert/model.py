@@ -22,7 +22,7 @@ from zoo.nn.encoder_factory import (
 )
 from zoo.nn.heads import DenseHead, FirstTokenPooler, OutputEmbeddings
 from zoo.nn.layers.norms import RMSNorm
-from zoo.nn.positions import Rotary
+from zoo.nn.positions import make_rotary
 from zoo.nn.transformer import GatedFeedForward, PreNormBlock
 from zoo.overrides import override
 from zoo_eurobert.config import EuroBertConfig
@@ -68,7 +68,7 @@ class EuroBertFactory(ModelFactory):
             "embeddings": make_embeddings(config, positions=False, norm=False),
             "layers": blocks,
             "final_norm": RMSNorm(config.hidden_size, config.layer_norm_eps),
-            "rotary": Rotary(config.head_size, config.rope_theta),
+            "rotary": make_rotary(config, config.head_size),
         }
 
     @override

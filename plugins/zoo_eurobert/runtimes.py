@@ -28,6 +28,8 @@ def gguf(config: EuroBertConfig, head: str) -> RuntimeModel | str:
         return "it returns the embedding of a text, and no head of this architecture"
     if config.activation != "silu":
         return f"its activation function is silu, not {config.activation}"
+    if config.rope_type != "default":
+        return f"its frequencies are not scaled by {config.rope_type} here"
     kv_heads = config.num_kv_heads or config.num_heads
     sizes = tuple(heads * config.head_size for heads in (config.num_heads, kv_heads, kv_heads))
     names: dict[Any, Any] = {

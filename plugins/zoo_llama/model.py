@@ -20,13 +20,7 @@ from zoo.nn.decoder import CausalLM, CausalModelFactory, make_causal_blocks
 from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_factory import make_embeddings
 from zoo.nn.layers.norms import RMSNorm
-from zoo.nn.positions import (
-    DynamicScaling,
-    LinearScaling,
-    Rotary,
-    WavelengthScaling,
-    YarnScaling,
-)
+from zoo.nn.positions import Rotary, WavelengthScaling, make_rotary
 from zoo.nn.transformer import GatedFeedForward, PreNormBlock, select_tokens
 from zoo.overrides import override
 from zoo_llama.config import LlamaConfig
@@ -106,7 +100,7 @@ class LlamaFactory(CausalModelFactory):
             ),
             "layers": blocks,
             "final_norm": norm_type(config.hidden_size, config.layer_norm_eps),
-            "rotary": make_rotary(config),
+            "rotary": make_llama_rotary(config),
             "pattern": make_pattern(config),
             "adds_bias": config.attn_logit_softcapping is not None,
             "causal": not config.bidirectional,
@@ -131,34 +125,16 @@ def make_pattern(config: LlamaConfig) -> AttentionPattern:
     )
 
 
-def make_rotary(config: LlamaConfig) -> Rotary:
+def make_llama_rotary(config: LlamaConfig) -> Rotary:
     """Return the rotation of a configuration."""
-    factor = config.rope_factor or 1.0
+    if config.rope_type != "llama3":
+        return make_rotary(config, config.head_size)
+    low = config.rope_low_freq_factor
+    high = config.rope_high_freq_factor
+    assert low is not None and high is not None, "the configuration checks it"
     original = config.rope_original_max_positions or config.max_positions
-    rotary = partial(Rotary, config.head_size, config.rope_theta)
-    match config.rope_type:
-        case "linear":
-            return rotary(scaling=LinearScaling(factor))
-        case "dynamic":
-            return rotary(scaling=DynamicScaling(factor, config.rope_theta, config.max_positions))
-        case "llama3":
-            low = config.rope_low_freq_factor
-            high = config.rope_high_freq_factor
-            assert low is not None and high is not None, "the configuration checks it"
-            return rotary(scaling=WavelengthScaling(factor, low, high, original))
-        case "yarn":
-            scaling = YarnScaling(
-                factor,
-                config.rope_theta,
-                original,
-                config.rope_beta_fast or 32.0,
-                config.rope_beta_slow or 1.0,
-            )
-            magnitude = config.rope_attention_factor
-            if magnitude is None:
-                magnitude = scaling.magnitude
-            return rotary(scaling=scaling, magnitude=magnitude)
-    return rotary()
+    scaling = WavelengthScaling(config.rope_factor or 1.0, low, high, original)
+    return Rotary(config.head_size, config.rope_theta, scaling=scaling)
 
 
 def build(config: LlamaConfig, head: str) -> Encoder:

@@ -2,16 +2,23 @@
 
 from typing import Any
 
-from zoo.families.config import ConfigMap, TransformerConfig, same_names
+from zoo.families.config import ConfigMap, same_names
 from zoo.families.config.keys import COMMON
+from zoo.families.config.rope import (
+    OLD_ROPE_KEYS,
+    REFUSED_ROPE_KEYS,
+    ROPE_KEYS,
+    ROPE_VALUES,
+    UNSAID_ROPE_KEYS,
+    RopeConfig,
+)
 
 
-class NeoxConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NeoxConfig(RopeConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of a GPT-NeoX; the defaults are the Hub's, those of GPT-NeoX-20B.
 
     Attributes:
         rotary_fraction: fraction of a head's width that is rotated by the position.
-        rope_theta: base of the rotary frequencies.
         parallel: whether attention and feed-forward network of a block read the same input, and
             not one after the other.
         attention_bias: whether the linear maps of attention have biases.
@@ -27,7 +34,6 @@ class NeoxConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fi
     intermediate_size: int = 24576
     max_positions: int = 2048
     rotary_fraction: float = 0.25
-    rope_theta: float = 10_000.0
     parallel: bool = True
     attention_bias: bool = True
     dropout: float = 0.0
@@ -60,14 +66,18 @@ CONFIG_MAP = ConfigMap(
         "tie_word_embeddings": "tie_embeddings",
         _THETA: "rope_theta",
         _FRACTION: "rotary_fraction",
+        **ROPE_KEYS,
     },
-    fixed={
-        "rope_parameters.rope_type": (None, "default"),
-        "rope_scaling": (None,),
-    },
+    fixed=REFUSED_ROPE_KEYS,
+    values=ROPE_VALUES,
     follows={"head_dim": "head_size"},
-    unsaid=("head_dim",),
-    aliases={"rotary_emb_base": _THETA, "rope_theta": _THETA, "rotary_pct": _FRACTION},
+    unsaid=("head_dim", *UNSAID_ROPE_KEYS),
+    aliases={
+        "rotary_emb_base": _THETA,
+        "rope_theta": _THETA,
+        "rotary_pct": _FRACTION,
+        **OLD_ROPE_KEYS,
+    },
     both=("rotary_emb_base", "rotary_pct"),  # Versions of transformers before 5 read them.
 )
 

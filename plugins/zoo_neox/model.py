@@ -12,7 +12,7 @@ from torch import nn
 from zoo.nn.decoder import CausalModelFactory, make_causal_blocks
 from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_factory import make_embeddings
-from zoo.nn.positions import Rotary
+from zoo.nn.positions import make_rotary
 from zoo.nn.transformer import ParallelBlock, PreNormBlock
 from zoo.overrides import override
 from zoo_neox.config import NeoxConfig
@@ -33,7 +33,7 @@ class NeoxFactory(CausalModelFactory):
             "embeddings": make_embeddings(config, positions=False, norm=False),
             "layers": blocks,
             "final_norm": nn.LayerNorm(self.width, eps=config.layer_norm_eps),
-            "rotary": Rotary(config.rotary_width, config.rope_theta),
+            "rotary": make_rotary(config, config.rotary_width),
             "pad_token_id": config.pad_token_id,
         }
 

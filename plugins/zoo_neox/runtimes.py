@@ -17,6 +17,8 @@ from zoo_neox.weights import weights
 
 def ctranslate2(config: NeoxConfig, head: str) -> RuntimeModel | str:
     """Return a model as CTranslate2 describes it, or why it cannot."""
+    if config.rope_type != "default":
+        return f"its frequencies are not scaled by {config.rope_type}"
     if problem := ct2_problem(config, head):
         return problem
     norms = {"self_attention/layer_norm": "attention_norm", "ffn/layer_norm": "ffn_norm"}
@@ -51,6 +53,8 @@ def gguf(config: NeoxConfig, head: str) -> RuntimeModel | str:
         return f"its activation function is gelu, not {config.activation}"
     if config.tie_embeddings or not config.attention_bias:
         return "it has output embeddings of its own, and biases in attention"
+    if config.rope_type != "default":
+        return f"its frequencies are not scaled by {config.rope_type} here"
     settings = {
         "attention.layer_norm_epsilon": config.layer_norm_eps,
         "rope.dimension_count": config.rotary_width,

@@ -135,11 +135,26 @@ def llama(make: Make, **changes: Any) -> Path:
     return make("LlamaForCausalLM", tokenizer=False, **changes)
 
 
-@pytest.mark.parametrize("scaling", ["linear", "dynamic", "yarn"])
+@pytest.mark.parametrize(
+    ("architecture", "scaling"),
+    [
+        ("LlamaForCausalLM", "linear"),
+        ("LlamaForCausalLM", "dynamic"),
+        ("LlamaForCausalLM", "yarn"),
+        ("GPTNeoXForCausalLM", "dynamic"),
+        ("GPTNeoXForCausalLM", "yarn"),
+        ("EuroBertForMaskedLM", "linear"),
+        ("EuroBertForMaskedLM", "yarn"),
+    ],
+)
 def test_rotary_frequencies_are_those_of_transformers(
-    hub_checkpoint: Make, tmp_path: Path, scaling: Any
+    hub_checkpoint: Make, tmp_path: Path, architecture: str, scaling: Any
 ) -> None:
-    source = llama(hub_checkpoint)
+    # A quarter of the width of a head is rotated in GPT-NeoX: 8 of 32 here.
+    heads = 1 if architecture.startswith("GPTNeoX") else 4
+    source = hub_checkpoint(
+        architecture, tokenizer=False, pad_token_id=0, num_attention_heads=heads
+    )
     zoo.convert(source, output=tmp_path / "model", max_seq_len=LONG, rope_scaling=scaling)
     zoo.convert(tmp_path / "model", output=tmp_path / "hub", to="hub")
     checkpoint = load_checkpoint(tmp_path / "model")
@@ -149,8 +164,10 @@ def test_rotary_frequencies_are_those_of_transformers(
     assert config["rope_parameters"]["factor"] == LONG / POSITIONS
     is_dynamic = scaling == "dynamic"
     assert config["max_position_embeddings"] == (POSITIONS if is_dynamic else LONG)
-    expected = reference_logits("LlamaForCausalLM", tmp_path / "hub")
+    expected = reference_logits(architecture, tmp_path / "hub")
     assert float((logits(tmp_path / "model") - expected).abs().max()) <= 1e-9
+    zoo.convert(tmp_path / "hub", output=tmp_path / "again")
+    assert load_checkpoint(tmp_path / "again").config == checkpoint.config
 
 
 def refuse(arguments: Sequence[object], capsys: pytest.CaptureFixture[str]) -> str:
@@ -175,7 +192,7 @@ def refuse(arguments: Sequence[object], capsys: pytest.CaptureFixture[str]) -> s
         ("BertModel", ["--max-seq-len", 80, "--eval", "texts.txt"], "which predicts no tokens"),
         ("LlamaModel", ["--max-seq-len", 80, "--position-init", "repeat"], "are rotary"),
         ("BloomModel", ["--max-seq-len", 80], "reads texts of any length"),
-        ("GPTNeoXModel", ["--max-seq-len", 80], "do not grow"),
+        ("GteModel", ["--max-seq-len", 80], "do not grow"),
     ],
 )
 def test_what_does_not_grow_is_one_line(

@@ -7,7 +7,7 @@ They are computed once for each forward pass, and shared by the layers; see
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -252,6 +252,32 @@ class Rotary(nn.Module):
             cos = cos * self.magnitude
             sin = sin * self.magnitude
         return Rotation(cos, sin, self.interleaved)
+
+
+def make_rotary(config: Any, width: int) -> Rotary:
+    """Return the rotation of a configuration with the fields of ``RopeConfig``.
+
+    Args:
+        config: the configuration.
+        width: number of components of a head that are rotated.
+    """
+    base = config.rope_theta
+    factor = config.rope_factor or 1.0
+    match config.rope_type:
+        case "linear":
+            return Rotary(width, base, scaling=LinearScaling(factor))
+        case "dynamic":
+            return Rotary(width, base, scaling=DynamicScaling(factor, base, config.max_positions))
+        case "yarn":
+            original = config.rope_original_max_positions or config.max_positions
+            fast_turns = config.rope_beta_fast or 32.0
+            slow_turns = config.rope_beta_slow or 1.0
+            scaling = YarnScaling(factor, base, original, fast_turns, slow_turns)
+            magnitude = config.rope_attention_factor
+            if magnitude is None:
+                magnitude = scaling.magnitude
+            return Rotary(width, base, scaling=scaling, magnitude=magnitude)
+    return Rotary(width, base)
 
 
 class LinearBias(nn.Module):

@@ -24,7 +24,8 @@ def weights(config: T5Config, head: str) -> WeightMap:
     if head == "sequence-classification":  # of what the decoder returns
         mixed = with_mix(backbone, config, stack="decoder.", layers=config.decoder_layers)
         return mixed.plus(*dense_rules(config, *_TEXT_HEAD, len(config.labels)))
-    return with_head(backbone, config, "none" if head == "encoder" else head, HeadNames())
+    head_with_rules = "none" if head == "encoder" else head
+    return with_head(backbone, config, head_with_rules, HeadNames())
 
 
 def _encoder(config: T5Config, prefix: str) -> WeightMap:
@@ -72,25 +73,33 @@ def _stack(config: T5Config, hub_prefix: str, prefix: str) -> list[Rule]:
             return Rule(hub[0], target, shape)
         return Rule(tuple(hub), target, shape, Concat(len(hub)))
 
-    cross = [
-        rule("1.EncDecAttention", "q", "cross.q", heads, width),
-        rule("1.EncDecAttention", "k v", "cross.kv", 2 * heads, width),
-        rule("1.EncDecAttention", "o", "cross.out", width, heads),
-        rule("1", "layer_norm", "cross_norm", width),
-    ]
-    up = ("wi_0 wi_1", 2 * inner) if config.gated else ("wi", inner)
+    cross_rules: list[Rule] = []
+    if is_decoder:
+        cross_rules = [
+            rule("1.EncDecAttention", "q", "cross.q", heads, width),
+            rule("1.EncDecAttention", "k v", "cross.kv", 2 * heads, width),
+            rule("1.EncDecAttention", "o", "cross.out", width, heads),
+            rule("1", "layer_norm", "cross_norm", width),
+        ]
+    up_names = "wi"
+    up_size = inner
+    if config.gated:
+        up_names = "wi_0 wi_1"
+        up_size = 2 * inner
     # Blocks that share a table have it in the first one.
-    block, owner = ("0", prefix)
+    block = "0"
+    owner = prefix
     if not config.shares_positions:
-        block, owner = (number, f"{prefix}layers.{number}.")
+        block = number
+        owner = f"{prefix}layers.{number}."
     table = f"{hub_prefix}block.{block}.layer.0.SelfAttention.{_RELATIVE}"
     return [
         Rule(table, f"{owner}positions.weight", (config.num_buckets, config.num_heads)),
         rule("0.SelfAttention", "q k v", "attention.qkv", 3 * heads, width),
         rule("0.SelfAttention", "o", "attention.out", width, heads),
         rule("0", "layer_norm", "attention_norm", width),
-        *(cross if is_decoder else []),
-        rule(f"{ffn_layer}.DenseReluDense", up[0], "ffn.up", up[1], width),
+        *cross_rules,
+        rule(f"{ffn_layer}.DenseReluDense", up_names, "ffn.up", up_size, width),
         rule(f"{ffn_layer}.DenseReluDense", "wo", "ffn.down", width, inner),
         rule(ffn_layer, "layer_norm", "ffn_norm", width),
         Rule(f"{hub_prefix}final_layer_norm.weight", f"{prefix}final_norm.weight", (width,)),

@@ -32,6 +32,7 @@ CATALOGS: tuple[Catalog[Any], ...] = (
     CLEANING_RULES,
     TARGETS,
 )
+MAX_NAMES = 8  # More names of one kind are shown as their number.
 OK = "ok"
 DISABLED = "disabled"
 
@@ -85,10 +86,12 @@ class PluginReport:
     @property
     def summary(self) -> str:
         """The provided names: ``families: a, b; loggers: c``; long lists as their length."""
-        parts = [
-            f"{kind}: {', '.join(names) if len(names) <= 8 else len(names)}"
-            for kind, names in self.provides.items()
-        ]
+        parts = []
+        for kind, names in self.provides.items():
+            listing = ", ".join(names)
+            if len(names) > MAX_NAMES:
+                listing = str(len(names))
+            parts.append(f"{kind}: {listing}")
         return "; ".join(parts)
 
 
@@ -97,7 +100,10 @@ def report_plugins(names: Iterable[str] = (), commands: Collection[str] = ()) ->
     plugins = all_entry_points()
     for name in names:
         require_known(name)
-    reports = [_report(p) for name in names or plugins for p in plugins[name]]
+    reports = []
+    for name in names or plugins:
+        for plugin in plugins[name]:
+            reports.append(_report(plugin))
     built_in_names: dict[str, Collection[str]] = {
         "objectives": OBJECTIVES,
         "tasks": reserved_names(),
@@ -122,8 +128,9 @@ def require_known(name: str) -> None:
 
 
 def _report(plugin: PluginInfo) -> PluginReport:
-    # the path of the top-level package or module, without importing it
-    spec = find_spec(plugin.module.partition(":")[0].strip().partition(".")[0])
+    # The path of the top-level package or module is found without importing it.
+    module = plugin.module.partition(":")[0].strip()
+    spec = find_spec(module.partition(".")[0])
     location = (spec and spec.origin) or None
     if location is not None and Path(location).name == "__init__.py":
         location = str(Path(location).parent)
@@ -134,7 +141,8 @@ def _report(plugin: PluginInfo) -> PluginReport:
         report.health = DISABLED
         return report
     try:
-        if error := conflict(enabled[plugin.name]):
+        error = conflict(enabled[plugin.name])
+        if error is not None:
             raise error
         report.provides = provided_names(plugin)
     except PluginError as error:
@@ -146,16 +154,17 @@ def provided_names(plugin: PluginInfo) -> dict[str, list[str]]:
     """Return what a plugin provides: kind -> names."""
     provided = {}
     for name, hook in HOOKS.items():
-        values = implementations(plugin.name, name)
-        try:
-            provided[hook.noun] = [
-                entry
-                for value in values
-                for entry in (read_registry(value) if isinstance(value, Path) else [value.name])
-            ]
-        except ZooError as error:
-            raise broken(plugin, error.what) from error
+        entries = []
+        for value in implementations(plugin.name, name):
+            if not isinstance(value, Path):
+                entries.append(value.name)
+                continue
+            try:
+                entries += read_registry(value)
+            except ZooError as error:
+                raise broken(plugin, error.what) from error
+        provided[hook.noun] = entries
     for kind in KINDS:
-        own = (named for named in named_objects(kind) if named.plugin_name == plugin.name)
-        provided[kind] = [named.name for named in own]
+        objects = (named for named in named_objects(kind) if named.plugin_name == plugin.name)
+        provided[kind] = [named.name for named in objects]
     return {kind: names for kind, names in provided.items() if names}

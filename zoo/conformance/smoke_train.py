@@ -91,25 +91,25 @@ def _finetune(family: Family, path: Path, task: str, changes: Mapping[str, Any])
     row = SMOKE_TASKS[task].row
     good = WORDS[:3]
     bad = WORDS[3:]
-    rows = [
-        row(number, word, word in good, (bad if word in good else good)[number % 3])
-        for number in range(40)
-        for word in WORDS
-    ]
+    rows = []
+    for number in range(40):
+        for word in WORDS:
+            is_good = word in good
+            opposites = bad if is_good else good
+            rows.append(row(number, word, is_good, opposites[number % 3]))
     table = path.with_suffix(".jsonl")
     table.write_text("".join(dump_json(row) + "\n" for row in rows), encoding="utf-8")
-    settings = {
+    settings: dict[str, Any] = {
         "family": family.name,
         "task": task,
         "data": {"train": [str(table)]},
         "vocab_size": 400,
         "report_to": [],
-        **(
-            {"preset": TINY}
-            if TINY in family.presets()
-            else {"preset": DEFAULT, "optimizer": {"learning_rate": 1e-3}}
-        ),
+        "preset": TINY,
     }
+    if TINY not in family.presets():
+        settings["preset"] = DEFAULT
+        settings["optimizer"] = {"learning_rate": 1e-3}
     FineTuneRun({**settings, **changes}, DistContext.initialize("cpu"), path).start()
 
 

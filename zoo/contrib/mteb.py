@@ -6,6 +6,7 @@
 Texts are batched by length, so that ``batch_size`` is ignored.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -52,11 +53,10 @@ class Encoder:
     ) -> None:
         from zoo.api import load
 
-        self.model = (
-            load(model_name, revision=revision, device=device, **options)
-            if isinstance(model_name, str)
-            else model_name
-        )
+        if isinstance(model_name, str):
+            self.model = load(model_name, revision=revision, device=device, **options)
+        else:
+            self.model = model_name
         self.pooling = self.model.checkpoint.model.pooling or Pooling()
         self.prompts = dict(self.pooling.prompts if prompts is None else prompts)
 
@@ -83,20 +83,23 @@ class Encoder:
             UsageError: the inputs are not texts.
         """
         prompt = self._prompt(task_metadata, prompt_type)
-        return self.model.embed((text for batch in inputs for text in _texts(batch)), prompt=prompt)
+        texts = itertools.chain.from_iterable(map(_texts, inputs))
+        return self.model.embed(texts, prompt=prompt)
 
     def _prompt(self, task: Any, prompt_type: Any) -> str | None:
         """Return the most specific prompt, or ``None`` for the default one of the model."""
-        kind = getattr(prompt_type, "value", prompt_type)
-        names = [n for name in (task.name, task.type) for n in (f"{name}-{kind}", name)]
-        specific = next((self.prompts[name] for name in names if name in self.prompts), None)
-        own = Pooling(prompts=self.prompts)
-        match kind:
-            case "query" if specific is None:
-                return own.query_prompt()
-            case "document" if specific is None:
-                return own.document_prompt()
-        return specific
+        prompt_name = getattr(prompt_type, "value", prompt_type)
+        for name in (task.name, task.type):
+            for prompt in (f"{name}-{prompt_name}", name):
+                if prompt in self.prompts:
+                    return self.prompts[prompt]
+        default_prompts = Pooling(prompts=self.prompts)
+        match prompt_name:
+            case "query":
+                return default_prompts.query_prompt()
+            case "document":
+                return default_prompts.document_prompt()
+        return None
 
     def similarity(self, embeddings1: "Vectors", embeddings2: "Vectors") -> torch.Tensor:
         """Return the similarities of all pairs by the function of the model, (n, m).

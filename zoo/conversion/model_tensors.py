@@ -72,9 +72,12 @@ def check_rules_of_plugin(family: "Family", config: Any, head: str) -> None:
     if plugin is None:
         return
     rules = f"the rules of {family.name} with head {head}"
-    if repeated := repeated_targets(family, config, head):
-        raise broken(plugin, f"two of {rules} fill {repeated[0]}")
-    if names := differing_tensors(family, config, head):
-        raise broken(plugin, f"{rules} and its model differ in {', '.join(names[:6])}")
-    if names := untied_tables(family, config, head):
-        raise broken(plugin, f"{rules}: {ties_message(names)}")
+    repeated_names = repeated_targets(family, config, head)
+    if repeated_names:
+        raise broken(plugin, f"two of {rules} fill {repeated_names[0]}")
+    differing_names = differing_tensors(family, config, head)
+    if differing_names:
+        raise broken(plugin, f"{rules} and its model differ in {', '.join(differing_names[:6])}")
+    untied_names = untied_tables(family, config, head)
+    if untied_names:
+        raise broken(plugin, f"{rules}: {ties_message(untied_names)}")

@@ -1,6 +1,5 @@
 """Start-up time and memory of a session, measured in a process of its own."""
 
-import contextlib
 import re
 import subprocess
 import sys
@@ -68,11 +67,13 @@ def peak_bytes() -> int:
     """Return the peak resident set size of this process, and of its children that still run."""
     # 0 where it is not known.
     # What ``getrusage`` says begins with the size of the process that started this one
-    if (status := Path("/proc/self/status")).is_file():
-        listed = Path("/proc/self/task").glob("*/children")
-        children = (number for file in listed for number in file.read_text().split())
-        files = (Path("/proc") / number / "status" for number in children)
-        return _high_water(status) + sum(map(_high_water, files))
+    own_status = Path("/proc/self/status")
+    if own_status.is_file():
+        total = _high_water(own_status)
+        for children_of_thread in Path("/proc/self/task").glob("*/children"):
+            for process in children_of_thread.read_text().split():
+                total += _high_water(Path("/proc") / process / "status")
+        return total
     try:
         import resource
     except ImportError:  # Windows
@@ -83,10 +84,12 @@ def peak_bytes() -> int:
 
 def _high_water(status: Path) -> int:
     """Return the peak resident set size in a status file of Linux, 0 if it has none."""
-    with contextlib.suppress(OSError):
-        if match := re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), re.MULTILINE):
-            return int(match[1]) * 1024
-    return 0
+    try:
+        text = status.read_text()
+    except OSError:  # The process has ended.
+        return 0
+    match = re.search(r"^VmHWM:\s*(\d+) kB", text, re.MULTILINE)
+    return 0 if match is None else int(match[1]) * 1024
 
 
 if __name__ == "__main__":

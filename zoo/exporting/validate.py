@@ -87,10 +87,11 @@ def batches(max_seq_len: int, traced: tuple[int, int]) -> list[list[int]]:
     """Return the number of tokens of each row, for batches of at least three shapes."""
     sizes = [(1, 1), (3, 17), (2, 64), (2, max_seq_len), (5, 5), (4, 3), (3, 2)]
     shapes = dict.fromkeys((batch, min(tokens, max_seq_len)) for batch, tokens in sizes)
-    others = [shape for shape in shapes if shape != traced][:4]
-    return [
-        [max(1, tokens - row * tokens // batch) for row in range(batch)] for batch, tokens in others
-    ]
+    other_shapes = [shape for shape in shapes if shape != traced][:4]
+    lengths = []
+    for batch, tokens in other_shapes:
+        lengths.append([max(1, tokens - row * tokens // batch) for row in range(batch)])
+    return lengths
 
 
 def difference(
@@ -120,13 +121,15 @@ def difference(
     # np.max propagates NaN
     max_abs = float(np.max(gaps))
     scale = float(np.max(sizes))
+    max_rel = max_abs / scale if scale else max_abs
     aa, ab, bb = np.sum(products, axis=0)
-    return OutputDifference(
-        max_abs=max_abs,
-        max_rel=max_abs / scale if scale else max_abs,
-        cosine=float(ab / np.sqrt(aa * bb)) if aa * bb else 1.0,
-        argmax=float(np.concatenate(agree).mean()) if "logits" in name else None,
-    )
+    cosine = 1.0
+    if aa * bb:
+        cosine = float(ab / np.sqrt(aa * bb))
+    argmax = None
+    if "logits" in name:
+        argmax = float(np.concatenate(agree).mean())
+    return OutputDifference(max_abs=max_abs, max_rel=max_rel, cosine=cosine, argmax=argmax)
 
 
 def require_equal(

@@ -82,7 +82,12 @@ def entity_scores(counts: Iterable[Sequence[int]]) -> dict[str, float]:
         predicted += row_predicted
         actual += row_actual
     return {
-        "precision": correct / predicted if predicted else 0.0,
-        "recall": correct / actual if actual else 0.0,
-        "f1": 2 * correct / (predicted + actual) if predicted + actual else 0.0,
+        "precision": _quotient(correct, predicted),
+        "recall": _quotient(correct, actual),
+        "f1": _quotient(2 * correct, predicted + actual),
     }
+
+
+def _quotient(dividend: int, divisor: int) -> float:
+    """Return a quotient, which is 0 where nothing was counted."""
+    return dividend / divisor if divisor else 0.0

@@ -9,13 +9,17 @@ from zoo.plugins.entry_points import SETTINGS
 def requested_plugins() -> list[str] | None:
     """Return the names in ``$ZOO_PLUGINS``; ``None`` if it is not set."""
     text = os.environ.get("ZOO_PLUGINS")
-    return None if text is None else [name for part in text.split(",") if (name := part.strip())]
+    if text is None:
+        return None
+    names = (part.strip() for part in text.split(","))
+    return [name for name in names if name]
 
 
 def may_be_loaded() -> Callable[[str], bool]:
     """Return a function that says whether the plugin with a name may be loaded."""
-    if (requested := requested_plugins()) is not None:
-        return requested.__contains__
+    requested_names = requested_plugins()
+    if requested_names is not None:
+        return requested_names.__contains__
     from zoo.io.paths import home
 
     if not os.path.lexists(home() / SETTINGS):

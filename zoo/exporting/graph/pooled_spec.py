@@ -18,16 +18,17 @@ def require_modules(checkpoint: Checkpoint, dim: int | None) -> "Pooling":
     pooling = checkpoint.model.pooling
     path = checkpoint.path
     if pooling is None or pooling.output not in checkpoint.head.outputs:
-        raise UsageError(
-            f"{path} does not say how it makes embeddings",
-            "convert it with its files of sentence-transformers, or leave --pooled out"
-            if checkpoint.head_name == "none"
-            else f"it has the head {checkpoint.head_name}, whose graph is the plain one: leave "
-            "--pooled out",
-        )
+        hint = "convert it with its files of sentence-transformers, or leave --pooled out"
+        if checkpoint.head_name != "none":
+            hint = (
+                f"it has the head {checkpoint.head_name}, whose graph is the plain one: leave "
+                "--pooled out"
+            )
+        raise UsageError(f"{path} does not say how it makes embeddings", hint)
     spec = checkpoint.onnx_spec
-    if unknown := [name for name in spec.inputs if name not in INPUTS]:
-        raise UsageError(f"{path} reads {unknown[0]}, not tokens", "leave --pooled out")
+    other_inputs = [name for name in spec.inputs if name not in INPUTS]
+    if other_inputs:
+        raise UsageError(f"{path} reads {other_inputs[0]}, not tokens", "leave --pooled out")
     if not pooling.pools_prompt and any(pooling.prompts.values()):
         raise UsageError(
             f"{path} does not pool the tokens of its prompts, whose number a graph does not know",

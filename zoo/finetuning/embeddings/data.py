@@ -44,22 +44,28 @@ def iter_text_groups(
     problems: RowProblems | None = None,
 ) -> Iterator[TextGroup]:
     """Yield the groups of tables; see ``read_text_groups``."""
-    names = [*texts, *([] if label is None else [label])]
+    names = list(texts)
+    if label is not None:
+        names.append(label)
 
-    def group(row: Row) -> TextGroup:
+    def make_group(row: Row) -> TextGroup:
         location = row.location
-        values = row.values
-        group = tuple(map(row.text, texts))
+        row_texts = tuple(map(row.text, texts))
         if label is None:
-            return TextGroup(group, None, location)
-        require_label(values[label], f"{location} has no {label}")
-        return TextGroup(group, values[label], location)
+            return TextGroup(row_texts, None, location)
+        value = row.values[label]
+        require_label(value, f"{location} has no {label}")
+        return TextGroup(row_texts, value, location)
 
-    return iter_files(
-        paths, lambda file, found: found.checked(read_rows(file, names, found), group), problems
-    )
+    def read_groups(file: Path, file_problems: RowProblems) -> Iterator[TextGroup]:
+        return file_problems.checked(read_rows(file, names, file_problems), make_group)
+
+    return iter_files(paths, read_groups, problems)
 
 
 def review_group(sample: TextGroup) -> Reviewed:
     """Return what is reviewed of texts that are compared, with or without a score."""
-    return Reviewed(sample.texts, None if sample.label is None else (str(sample.label).strip(),))
+    labels = None
+    if sample.label is not None:
+        labels = (str(sample.label).strip(),)
+    return Reviewed(sample.texts, labels)

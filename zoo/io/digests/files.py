@@ -44,8 +44,13 @@ def hash_stream(
     """
     from blake3 import blake3  # imported late: `zoo --help` and downloads do without it
 
-    hasher = blake3(max_threads=blake3.AUTO if all_cores else 1)
-    buffer = memoryview(bytearray(PARALLEL_CHUNK if all_cores else CACHE_CHUNK))
+    threads = 1
+    chunk_size = CACHE_CHUNK
+    if all_cores:
+        threads = blake3.AUTO
+        chunk_size = PARALLEL_CHUNK
+    hasher = blake3(max_threads=threads)
+    buffer = memoryview(bytearray(chunk_size))
     size = 0
     is_last_pass = False
     while not is_last_pass:

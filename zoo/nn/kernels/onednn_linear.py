@@ -72,25 +72,30 @@ class _OneDnnProduct(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Any) -> None:
         x, weight, _ = inputs
-        of_x, of_weight, _ = ctx.needs_input_grad
-        # the inputs of a frozen matrix are not kept
-        ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
+        input_needs_grad, weight_needs_grad, _ = ctx.needs_input_grad
+        # The gradient of the input needs the weight, and that of the weight the input.
+        saved_input = x if weight_needs_grad else None
+        saved_weight = weight if input_needs_grad else None
+        ctx.save_for_backward(saved_input, saved_weight)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, weight = ctx.saved_tensors
         (gradient,) = gradients
         rows = gradient.reshape(-1, gradient.shape[-1])
-        # of some columns of a tensor, such as one direction of an LSTM, the product takes a hundred
-        # times as long
-        inputs = None if x is None else x.reshape(-1, x.shape[-1]).contiguous()
-        # the gradient has gradients, where one is asked for
+        # The gradient has gradients of its own where they are needed.
         product = _OneDnnProduct.apply if torch.is_grad_enabled() else _product
-        return (
-            None if weight is None else product(gradient, weight.T, None),
-            None if inputs is None else product(rows.T, inputs.T, None),
-            rows.sum(0) if ctx.needs_input_grad[2] else None,
-        )
+        input_gradient = None
+        if weight is not None:
+            input_gradient = product(gradient, weight.T, None)
+        weight_gradient = None
+        if x is not None:
+            # With columns of a larger tensor, such as one direction of an LSTM, the product would
+            # take a hundred times as long.
+            inputs = x.reshape(-1, x.shape[-1]).contiguous()
+            weight_gradient = product(rows.T, inputs.T, None)
+        bias_gradient = rows.sum(0) if ctx.needs_input_grad[2] else None
+        return input_gradient, weight_gradient, bias_gradient
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

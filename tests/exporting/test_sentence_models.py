@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.checkpoints import Make, hub_checkpoint
+from tests.exporting.conftest import Exported
 from tests.exporting.making import export_onnx, model, outputs
 from tests.inference.conftest import converted
 from tests.tasks.reranker.making import TEXTS
@@ -32,6 +33,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning"
 
 
 POOLED = ("dense", "sparse", "late")
+LONG_TEXTS: list[dict[str, Any]] = [
+    {"doc_stride": 2},
+    {"chunks": "tokens", "chunk_size": 4},
+    {"chunks": "tokens", "chunk_size": 4, "late_chunking": True, "doc_stride": 2},
+]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +101,16 @@ def test_the_ranking_is_spearman_s_of_the_library_s_similarities(
     expected = [spearman(*(np.delete(side[row], row) for side in scores)) for row in rows]
     assert found.ranking == pytest.approx(np.mean(expected))
     assert agreement(plain, plain, spec, checkpoint).drop < 1e-12
+
+
+def test_a_graph_reads_windows_and_passages(int8_encoder: Exported) -> None:
+    checkpoint, export, _ = int8_encoder
+    plain = load(str(checkpoint.path), backend="cpu")
+    graph = load(str(export.path), backend="onnx")
+    texts = ["the good day and a weak day " * 4, "the day"]
+    for options in LONG_TEXTS:
+        expected = plain.embed(texts, **options)
+        np.testing.assert_allclose(graph.embed(texts, **options), expected, rtol=1e-4, atol=5e-5)
 
 
 @pytest.mark.long

@@ -283,7 +283,7 @@ def test_defaults_of_the_reference_are_known(model_type: str) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "rope_type = 'dynamic'"),
+    ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "rope_type = 'longrope'"),
     ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "rope_type = 'longrope'"),
     ({"rope_parameters": {"rope_type": "linear"}}, "needs a rope_factor"),
     ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "low_freq_factor"),

@@ -98,7 +98,7 @@ def plan_growth(
     if max_seq_len <= limit:
         raise UsageError(
             f"--max-seq-len is {max_seq_len}, and {name} reads {limit} tokens already",
-            f"give more than {limit}; `zoo run --max-seq-len` cuts texts at fewer tokens",
+            f"give more than {limit}; --max-seq-len of `zoo run` cuts texts at fewer tokens",
         )
     if tables:
         if rope_scaling is not None:

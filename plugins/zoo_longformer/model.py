@@ -17,7 +17,6 @@ published, and they are not implemented.
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from zoo.families.global_tokens import reaches
@@ -26,7 +25,6 @@ from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_factory import FairseqFactory, make_blocks, make_embeddings
 from zoo.nn.global_attention import GlobalSelfAttention
 from zoo.nn.global_tokens import GlobalTokenRule
-from zoo.nn.positions import Positions
 from zoo.nn.transformer import CountedEmbeddings
 from zoo.overrides import override
 from zoo_longformer.config import DEFAULT_RULES, LongformerConfig
@@ -67,10 +65,5 @@ def build(config: LongformerConfig, head: str) -> Encoder:
 
 def global_attention_mask(head: str, inputs: Mapping[str, Tensor]) -> Tensor:
     """Return the argument of the Hub's classes for the global tokens of a head, int64."""
-    separator = LongformerConfig().sep_token_id
-    input_ids = inputs["input_ids"]
-    rows = input_ids.view(-1, input_ids.shape[-1])
-    places = torch.arange(rows.shape[1], device=rows.device)[None]
-    positions = Positions(places, places)
-    is_global: Tensor = GlobalTokenRule(DEFAULT_RULES[head], separator)(rows, positions)
-    return is_global.view_as(input_ids).long()
+    rule = GlobalTokenRule(DEFAULT_RULES[head], LongformerConfig().sep_token_id)
+    return rule.mask(inputs["input_ids"])

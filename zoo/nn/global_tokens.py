@@ -45,6 +45,17 @@ class GlobalTokenRule(nn.Module):
         is_global = self(input_ids, positions)
         return replace(positions, is_global=is_global, most_global=self.limit)
 
+    def mask(self, input_ids: Tensor) -> Tensor:
+        """Return 1 for global tokens and 0 for others, int64, as ``global_attention_mask``.
+
+        Args:
+            input_ids: (..., tokens), int64: rows of one text each.
+        """
+        rows = input_ids.reshape(-1, input_ids.shape[-1])
+        places = torch.arange(rows.shape[1], device=rows.device)[None]
+        is_global: Tensor = self(rows, Positions(places, places))
+        return is_global.view_as(input_ids).long()
+
     def forward(self, input_ids: Tensor, positions: Positions) -> Tensor:
         """Return whether each token has global attention, (batch, tokens), bool.
 

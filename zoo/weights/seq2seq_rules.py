@@ -59,6 +59,7 @@ def seq2seq_rules(
     config: Any,
     *,
     position_offset: int = 0,
+    decoder_positions: int | None = None,
     positions: Sequence[Constant] | None = None,
     embedding_norm: bool = True,
     final_norm: bool = False,
@@ -72,6 +73,7 @@ def seq2seq_rules(
     Args:
         config: a ``Seq2SeqConfig``.
         position_offset: number of rows of the tables of positions before the first position.
+        decoder_positions: number of positions of the decoder; ``None`` for the encoder's.
         positions: the tables of positions where they are not learned; see ``position_constants``.
         embedding_norm: whether norms follow the embeddings.
         final_norm: whether norms follow the last blocks.
@@ -81,9 +83,13 @@ def seq2seq_rules(
         blocks: rules of the blocks of both stacks; ``None`` for the most common names.
     """
     width = config.hidden_size
-    rows = config.max_positions + position_offset
+    encoder_rows = config.max_positions + position_offset
+    decoder_rows = encoder_rows
+    if decoder_positions is not None:
+        decoder_rows = decoder_positions + position_offset
     rules, ties = token_rules(config, prefix, shared_table=shared_table)
-    for stack, target in (("encoder", ""), ("decoder", "decoder.")):
+    stacks = (("encoder", "", encoder_rows), ("decoder", "decoder.", decoder_rows))
+    for stack, target, rows in stacks:
         source = f"{prefix}{stack}."
         if positions is None:
             table = f"{source}embed_positions.weight"

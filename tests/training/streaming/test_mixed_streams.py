@@ -1,7 +1,11 @@
 """Runs that mix streams with a corpus: rows of each step, kills and resumes, what is refused."""
 
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +18,18 @@ from tests.training.runs import (
     TEXT,
     assert_same,
     finish,
+    lines,
     options,
     records,
     small,
+    wait_until,
 )
 from tests.training.streaming.conftest import FAMILY
 from tests.training.streaming.processes import Processes
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.setup import PretrainSetup, pretrain_setup
+from zoo.training.state.checkpoints import list_checkpoints
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 LANES = 4
@@ -177,3 +184,73 @@ def test_a_stream_needs_a_share(data: Path, tokenizer: str) -> None:
         del source["weight"]
     with pytest.raises(UsageError, match="number of tokens is not known"):
         small(FAMILY, data=settings)
+
+
+PROGRAM = [str(Path(__file__).with_name("digest_program.py"))]
+
+
+def launcher(count: int) -> list[str]:
+    if count == 1:
+        return [sys.executable]
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return [*run, "--nproc-per-node", str(count)]
+
+
+def read_digests(folder: Path) -> dict[tuple[int, int], set[str]]:
+    """Return step and place -> the digests of the rows that processes read there."""
+    digests: dict[tuple[int, int], set[str]] = {}
+    for file in folder.glob("*.jsonl"):
+        for line in file.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):  # Otherwise its process was killed.
+                step, place, digest = json.loads(line)
+                digests.setdefault((step, place), set()).add(digest)
+    return digests
+
+
+@pytest.mark.long
+def test_one_two_and_four_processes_read_the_same_rows(
+    data: Path, tokenizer: str, tmp_path: Path
+) -> None:
+    """Real processes: one is killed at a random step, two go on and are killed, four end the run.
+
+    They read each row of an unbroken run, and have its losses.
+    """
+    no_dropout = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
+    settings = mixed_settings(data, tokenizer, curriculum=CURRICULUM)
+    changes: dict[str, Any] = {"max_steps": 90, "eval_steps": 30, "save_total_limit": 100}
+    words = [
+        FAMILY,
+        *options(data=settings, global_batch_tokens=512, config=no_dropout, **changes),
+    ]
+    unbroken = tmp_path / "unbroken"
+    run = tmp_path / "run"
+    folders = {}
+    for name in ("expected", "digests"):
+        folders[name] = tmp_path / name
+        folders[name].mkdir()
+    command = [*launcher(1), *PROGRAM, str(folders["expected"]), "pretrain", "--device", "cpu"]
+    subprocess.run([*command, *words, "-o", str(unbroken)], check=True, capture_output=True)
+    rng = random.Random(0)
+    arguments = [*words, "-o", str(run)]
+    for count in (1, 2, 4):
+        command = [*launcher(count), *PROGRAM, str(folders["digests"]), "pretrain"]
+        process = subprocess.Popen(
+            [*command, "--device", "cpu", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        if count < 4:
+            target = lines(run) + rng.randint(10, 20)
+            wait_until(lambda: lines(run) > target and bool(list_checkpoints(run)), process)  # noqa: B023
+            os.killpg(process.pid, signal.SIGKILL)
+        _, errors = process.communicate()
+        assert count < 4 or process.returncode == 0, errors
+        arguments = ["--resume", str(run)]
+    expected = read_digests(folders["expected"])
+    assert len(expected) >= 90 * 8
+    assert all(len(values) == 1 for values in expected.values())
+    assert read_digests(folders["digests"]) == expected
+    losses = [record["loss"] for record in records(unbroken)]
+    assert [record["loss"] for record in records(run)] == pytest.approx(losses, abs=1e-5)

@@ -29,7 +29,7 @@ from tests.training.streaming.processes import Processes
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.setup import PretrainSetup, pretrain_setup
-from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.progress import list_checkpoints
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 LANES = 4

@@ -49,7 +49,7 @@ class EuroBert(ByteLevelFamily):
     def reconfigure(self, model: Any, config: Any) -> None:
         from zoo.nn.positions import make_rotary
 
-        rotary = make_rotary(config, config.head_size)
+        rotary = make_rotary(config, config.head_size, config.rope_theta)
         model.rotary.base = rotary.base
         model.rotary.scaling = rotary.scaling
 

@@ -5,12 +5,14 @@ from typing import ClassVar, Literal
 from zoo.families.config import Activation, ConfigMap, same_names
 from zoo.families.config.keys import COMMON
 from zoo.families.config.rope import (
+    GROUP,
+    OLD_GROUP,
     OLD_ROPE_KEYS,
-    REFUSED_ROPE_KEYS,
-    ROPE_KEYS,
-    ROPE_VALUES,
-    UNSAID_ROPE_KEYS,
     RopeConfig,
+    refused_rope_keys,
+    rope_keys,
+    rope_values,
+    unsaid_rope_keys,
 )
 
 
@@ -19,6 +21,7 @@ class EuroBertConfig(RopeConfig, frozen=True, kw_only=True, forbid_unknown_field
 
     Attributes:
         num_kv_heads: number of heads of keys and values; ``None`` for ``num_heads``.
+        rope_theta: base of the rotary frequencies.
         classifier_pooling: what a classifier of texts reads: the first token (``bos``), the mean of
             the tokens (``mean``), or each token, whose logits it averages (``late``).
         layer_norm_eps: epsilon of the norms.
@@ -35,6 +38,7 @@ class EuroBertConfig(RopeConfig, frozen=True, kw_only=True, forbid_unknown_field
     intermediate_size: int = 3072
     max_positions: int = 8192
     activation: Activation = "silu"
+    rope_theta: float = 10_000.0
     classifier_pooling: Literal["bos", "mean", "late"] = "late"
     layer_norm_eps: float = 1e-5
     pad_token_id: int | None = 128001
@@ -51,15 +55,15 @@ CONFIG_MAP = ConfigMap(
         "hidden_act": "activation",
         "rms_norm_eps": "layer_norm_eps",
         "tie_word_embeddings": "tie_embeddings",
-        **ROPE_KEYS,
+        **rope_keys(),
     },
     fixed={
         "attention_bias": (False,),
         "mlp_bias": (False,),
         "hidden_dropout": (0.0, None),
-        **REFUSED_ROPE_KEYS,
+        **refused_rope_keys(GROUP, OLD_GROUP),
     },
-    values=ROPE_VALUES,
+    values=rope_values(),
     follows={"head_dim": "head_size"},
     ignored={
         "auto_map": "the code that the Hub's library had before it had these classes",
@@ -71,7 +75,7 @@ CONFIG_MAP = ConfigMap(
         "pad_token": "the tokenizer decides",
     },
     aliases={**THETA, **OLD_ROPE_KEYS},
-    unsaid=UNSAID_ROPE_KEYS,
+    unsaid=unsaid_rope_keys(),
     both=THETA.keys(),  # The published code reads the key, transformers 5 writes this.
 )
 

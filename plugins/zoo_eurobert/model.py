@@ -68,7 +68,7 @@ class EuroBertFactory(ModelFactory):
             "embeddings": make_embeddings(config, positions=False, norm=False),
             "layers": blocks,
             "final_norm": RMSNorm(config.hidden_size, config.layer_norm_eps),
-            "rotary": make_rotary(config, config.head_size),
+            "rotary": make_rotary(config, config.head_size, config.rope_theta),
         }
 
     @override

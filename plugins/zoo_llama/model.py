@@ -128,7 +128,7 @@ def make_pattern(config: LlamaConfig) -> AttentionPattern:
 def make_llama_rotary(config: LlamaConfig) -> Rotary:
     """Return the rotation of a configuration."""
     if config.rope_type != "llama3":
-        return make_rotary(config, config.head_size)
+        return make_rotary(config, config.head_size, config.rope_theta)
     low = config.rope_low_freq_factor
     high = config.rope_high_freq_factor
     assert low is not None and high is not None, "the configuration checks it"

@@ -9,6 +9,8 @@ from zoo.families.alternating import (
     IGNORED,
     KEYS,
     PAIRED_SHAPES,
+    ROPE_VALUES,
+    UNSAID_ROPE_KEYS,
     AlternatingConfig,
 )
 from zoo.families.config import ConfigMap
@@ -28,6 +30,8 @@ CONFIG_MAP = ConfigMap(
     follows=FOLLOWS,
     aliases=BASES,
     both=BASES.keys(),
+    values=ROPE_VALUES,
+    unsaid=UNSAID_ROPE_KEYS,
 )
 
 

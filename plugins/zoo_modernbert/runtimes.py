@@ -25,6 +25,8 @@ def gguf(config: ModernBertConfig, head: str) -> RuntimeModel | str:
     """Return a model as llama.cpp describes it, or why it cannot."""
     if config.activation not in GATES:
         return f"its activation function is {' or '.join(GATES)}, not {config.activation}"
+    if config.rope_type != "default":
+        return f"its frequencies are not scaled by {config.rope_type}"
     names: dict[Any, Any] = {
         "token_embd.weight": "embeddings.tokens.weight",
         "token_embd_norm.weight": "embeddings.norm.weight",

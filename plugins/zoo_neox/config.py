@@ -5,12 +5,14 @@ from typing import Any
 from zoo.families.config import ConfigMap, same_names
 from zoo.families.config.keys import COMMON
 from zoo.families.config.rope import (
+    GROUP,
+    OLD_GROUP,
     OLD_ROPE_KEYS,
-    REFUSED_ROPE_KEYS,
-    ROPE_KEYS,
-    ROPE_VALUES,
-    UNSAID_ROPE_KEYS,
     RopeConfig,
+    refused_rope_keys,
+    rope_keys,
+    rope_values,
+    unsaid_rope_keys,
 )
 
 
@@ -19,6 +21,7 @@ class NeoxConfig(RopeConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         rotary_fraction: fraction of a head's width that is rotated by the position.
+        rope_theta: base of the rotary frequencies.
         parallel: whether attention and feed-forward network of a block read the same input, and
             not one after the other.
         attention_bias: whether the linear maps of attention have biases.
@@ -34,6 +37,7 @@ class NeoxConfig(RopeConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     intermediate_size: int = 24576
     max_positions: int = 2048
     rotary_fraction: float = 0.25
+    rope_theta: float = 10_000.0
     parallel: bool = True
     attention_bias: bool = True
     dropout: float = 0.0
@@ -66,12 +70,12 @@ CONFIG_MAP = ConfigMap(
         "tie_word_embeddings": "tie_embeddings",
         _THETA: "rope_theta",
         _FRACTION: "rotary_fraction",
-        **ROPE_KEYS,
+        **rope_keys(),
     },
-    fixed=REFUSED_ROPE_KEYS,
-    values=ROPE_VALUES,
+    fixed=refused_rope_keys(GROUP, OLD_GROUP),
+    values=rope_values(),
     follows={"head_dim": "head_size"},
-    unsaid=("head_dim", *UNSAID_ROPE_KEYS),
+    unsaid=("head_dim", *unsaid_rope_keys()),
     aliases={
         "rotary_emb_base": _THETA,
         "rope_theta": _THETA,

@@ -33,7 +33,7 @@ class NeoxFactory(CausalModelFactory):
             "embeddings": make_embeddings(config, positions=False, norm=False),
             "layers": blocks,
             "final_norm": nn.LayerNorm(self.width, eps=config.layer_norm_eps),
-            "rotary": make_rotary(config, config.rotary_width),
+            "rotary": make_rotary(config, config.rotary_width, config.rope_theta),
             "pad_token_id": config.pad_token_id,
         }
 

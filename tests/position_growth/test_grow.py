@@ -145,6 +145,9 @@ def llama(make: Make, **changes: Any) -> Path:
         ("GPTNeoXForCausalLM", "yarn"),
         ("EuroBertForMaskedLM", "linear"),
         ("EuroBertForMaskedLM", "yarn"),
+        ("ModernBertForMaskedLM", "dynamic"),
+        ("ModernBertForMaskedLM", "yarn"),
+        ("ModernBertDecoderForCausalLM", "linear"),
     ],
 )
 def test_rotary_frequencies_are_those_of_transformers(
@@ -160,8 +163,10 @@ def test_rotary_frequencies_are_those_of_transformers(
     checkpoint = load_checkpoint(tmp_path / "model")
     assert checkpoint.family.max_seq_len(checkpoint.config) == LONG
     config = json.loads((tmp_path / "hub" / "config.json").read_text())
-    assert config["rope_parameters"]["rope_type"] == scaling
-    assert config["rope_parameters"]["factor"] == LONG / POSITIONS
+    # Blocks with windows keep their frequencies.
+    rope = config["rope_parameters"].get("full_attention", config["rope_parameters"])
+    assert rope["rope_type"] == scaling
+    assert rope["factor"] == LONG / POSITIONS
     is_dynamic = scaling == "dynamic"
     assert config["max_position_embeddings"] == (POSITIONS if is_dynamic else LONG)
     expected = reference_logits(architecture, tmp_path / "hub")

@@ -7,7 +7,14 @@ Warner et al. 2024, arXiv:2412.13663, section 2.1; decoders of the same blocks a
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.families.config import Activation, TransformerConfig, same_names
+from zoo.families.config import Activation, same_names
+from zoo.families.config.rope import (
+    RopeConfig,
+    refused_rope_keys,
+    rope_keys,
+    rope_values,
+    unsaid_rope_keys,
+)
 from zoo.families.recipe import LRSchedulerConfig, Recipe, SeqLenWarmup, stable_adamw
 
 # The Hub's words for what a block attends to: all tokens, or a window.
@@ -17,7 +24,7 @@ SLIDING = "sliding_attention"
 ROTARY_BASES = ("global_rope_theta", "local_rope_theta")
 
 
-class AlternatingConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AlternatingConfig(RopeConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields of such a family, with the values of the first base model."""
 
     vocab_size: int = 50368  # number of tokens in the vocabulary
@@ -70,6 +77,7 @@ PAIRED_SHAPES: Mapping[str, tuple[int, int, int]] = {
     "400m": (1024, 2624, 28),
     "1b": (1792, 3840, 28),
 }
+_GLOBAL = f"rope_parameters.{FULL}"  # Group of the keys of global attention's rotation.
 KEYS: Mapping[str, str] = {
     **same_names("vocab_size", "hidden_size", "intermediate_size", "pad_token_id"),
     **same_names("attention_dropout", "embedding_dropout", "classifier_dropout"),
@@ -83,14 +91,18 @@ KEYS: Mapping[str, str] = {
     "mlp_dropout": "dropout",
     "norm_eps": "layer_norm_eps",
     "tie_word_embeddings": "tie_embeddings",
+    **rope_keys(_GLOBAL),
 }
+# The scaling is the one of global attention: windows are as long as before.
+ROPE_VALUES = rope_values(_GLOBAL)
+UNSAID_ROPE_KEYS = unsaid_rope_keys(_GLOBAL)
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "attention_bias": (False,),
     "mlp_bias": (False,),
     "norm_bias": (False,),
     "classifier_bias": (False,),
     "decoder_bias": (True,),
-    f"rope_parameters.{FULL}.rope_type": (None, "default"),
+    **refused_rope_keys(_GLOBAL),
     f"rope_parameters.{SLIDING}.rope_type": (None, "default"),
 }
 IGNORED: Mapping[str, str] = {
@@ -117,7 +129,11 @@ BASES: Mapping[str, str] = {
 
 def change_rotary_bases(model: Any, config: Any) -> None:
     """Give a model with an ``AttentionPattern`` the bases of a configuration."""
-    model.rotary.base = config.global_rope_theta
+    from zoo.nn.positions import make_rotary
+
+    rotary = make_rotary(config, config.head_size, config.global_rope_theta)
+    model.rotary.base = rotary.base
+    model.rotary.scaling = rotary.scaling
     model.pattern.rotary.base = config.local_rope_theta
 
 

@@ -16,7 +16,7 @@ from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
 from zoo.nn.heads import NormedHead
 from zoo.nn.layers.init import init_weights
-from zoo.nn.positions import Rotary
+from zoo.nn.positions import Rotary, make_rotary
 from zoo.nn.transformer import AttentionDropoutBlock, GatedFeedForward
 
 _RESIDUAL_OUTPUTS = ("attention.out", "ffn.down")  # Linear maps of a block to the residual path.
@@ -51,7 +51,7 @@ def make_alternating_backbone(config: Any, *, causal: bool = False) -> dict[str,
         "embeddings": embeddings,
         "layers": blocks,
         "final_norm": make_norm(),
-        "rotary": Rotary(config.head_size, config.global_rope_theta),
+        "rotary": make_rotary(config, config.head_size, config.global_rope_theta),
         "pattern": pattern,
     }
 

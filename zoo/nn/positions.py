@@ -254,14 +254,14 @@ class Rotary(nn.Module):
         return Rotation(cos, sin, self.interleaved)
 
 
-def make_rotary(config: Any, width: int) -> Rotary:
+def make_rotary(config: Any, width: int, base: float) -> Rotary:
     """Return the rotation of a configuration with the fields of ``RopeConfig``.
 
     Args:
         config: the configuration.
         width: number of components of a head that are rotated.
+        base: base of the frequencies.
     """
-    base = config.rope_theta
     factor = config.rope_factor or 1.0
     match config.rope_type:
         case "linear":

@@ -1,48 +1,63 @@
 """The fields of configurations whose rotary frequencies may be scaled, and their Hub keys."""
 
-from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from zoo.families.config.transformer import TransformerConfig
 
 RopeType = Literal["default", "linear", "dynamic", "yarn"]
 
-# Keys of a scaled rotation, in the group ``rope_parameters`` -> fields.
-SCALING_KEYS: Mapping[str, str] = {
+GROUP = "rope_parameters"
+OLD_GROUP = "rope_scaling"  # Of versions of transformers before 5.
+# Keys of a scaled rotation -> fields.
+SCALING_KEYS = {
     "factor": "rope_factor",
     "original_max_position_embeddings": "rope_original_max_positions",
     "beta_fast": "rope_beta_fast",
     "beta_slow": "rope_beta_slow",
     "attention_factor": "rope_attention_factor",
 }
-GROUP = "rope_parameters"
-# The same keys with the group, and the type.
-ROPE_KEYS: Mapping[str, str] = {
-    f"{GROUP}.rope_type": "rope_type",
-    **{f"{GROUP}.{key}": name for key, name in SCALING_KEYS.items()},
+# Settings of ``yarn`` that no family computes -> the values that change nothing.
+_NOT_COMPUTED: dict[str, tuple[Any, ...]] = {
+    "mscale": (None,),
+    "mscale_all_dim": (None,),
+    "truncate": (None, True),
 }
-# Keys of versions of transformers before 5 -> those of later ones.
-OLD_ROPE_KEYS: Mapping[str, str] = {
-    "rope_scaling.rope_type": f"{GROUP}.rope_type",
-    "rope_scaling.type": f"{GROUP}.rope_type",
-    **{f"rope_scaling.{key}": f"{GROUP}.{key}" for key in SCALING_KEYS},
-}
-# Accepted values of the type, and their fields.
-ROPE_VALUES = {f"{GROUP}.rope_type": {name: name for name in get_args(RopeType)}}
-# Settings of ``yarn`` that no family computes.
-REFUSED_ROPE_KEYS: dict[str, tuple[Any, ...]] = {}
-for _group in (GROUP, "rope_scaling"):
-    REFUSED_ROPE_KEYS[f"{_group}.mscale"] = (None,)
-    REFUSED_ROPE_KEYS[f"{_group}.mscale_all_dim"] = (None,)
-    REFUSED_ROPE_KEYS[f"{_group}.truncate"] = (None, True)
-# Keys that are written only if they are set.
-UNSAID_ROPE_KEYS = tuple(f"{GROUP}.{key}" for key in SCALING_KEYS)
+# Older keys -> those of later versions.
+OLD_ROPE_KEYS = {f"{OLD_GROUP}.type": f"{GROUP}.rope_type"}
+for _key in ("rope_type", *SCALING_KEYS):
+    OLD_ROPE_KEYS[f"{OLD_GROUP}.{_key}"] = f"{GROUP}.{_key}"
+
+
+def rope_keys(group: str = GROUP) -> dict[str, str]:
+    """Return the Hub keys of ``RopeConfig``'s fields, in a group of keys."""
+    keys = {f"{group}.rope_type": "rope_type"}
+    for key, name in SCALING_KEYS.items():
+        keys[f"{group}.{key}"] = name
+    return keys
+
+
+def unsaid_rope_keys(group: str = GROUP) -> tuple[str, ...]:
+    """Return the keys that are written only if they are set."""
+    return tuple(f"{group}.{key}" for key in SCALING_KEYS)
+
+
+def rope_values(group: str = GROUP) -> dict[str, dict[Any, Any]]:
+    """Return the accepted values of the type."""
+    return {f"{group}.rope_type": {name: name for name in get_args(RopeType)}}
+
+
+def refused_rope_keys(*groups: str) -> dict[str, tuple[Any, ...]]:
+    """Return the keys that no family computes -> the values that change nothing."""
+    refused_keys = {}
+    for group in groups:
+        for key, values in _NOT_COMPUTED.items():
+            refused_keys[f"{group}.{key}"] = values
+    return refused_keys
 
 
 class RopeConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields of a family whose rotary frequencies may be scaled."""
+    """The fields of a family whose rotary frequencies may be scaled; it has their base as well."""
 
-    rope_theta: float = 10_000.0  # base of the rotary frequencies
     rope_type: RopeType = "default"  # scaling of the frequencies, see ``zoo.nn.positions``
     # by how much positions are stretched; required unless ``rope_type`` is ``default``
     rope_factor: float | None = None

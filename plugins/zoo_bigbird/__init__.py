@@ -1,7 +1,8 @@
 """BigBird (Zaheer et al. 2020, arXiv:2007.14062)."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
@@ -10,11 +11,17 @@ from zoo.families.encoder import EncoderFamily, encoder_heads, mlm_head
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
-from zoo_bigbird.config import CONFIG_MAP, SPECIAL_TOKENS, BigBirdConfig
+from zoo_bigbird.config import (
+    CONFIG_MAP,
+    SPECIAL_TOKENS,
+    UNUSED_POOLER_HEADS,
+    BigBirdConfig,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from zoo.families.onnx import OnnxSpec
     from zoo.tokenizers import SourceFiles
 
 
@@ -48,12 +55,38 @@ class BigBird(EncoderFamily):
     }
 
     @override
-    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        from zoo.tokenizers import CLS_SEP, sentencepiece_tokenizer
+    def onnx(self, config: Any, head: str) -> "OnnxSpec":
+        spec = super().onnx(config, head)
+        if head != "question-answering":
+            return spec
+        # The model finds the types of question and text itself, as the Hub's class does.
+        inputs = {name: axes for name, axes in spec.inputs.items() if name != "token_type_ids"}
+        return replace(spec, inputs=inputs)
 
-        return sentencepiece_tokenizer(
-            files, roles=SPECIAL_TOKENS, template=CLS_SEP, mask_takes_space=True
+    @override
+    def unused_parameters(self, config: Any, head: str) -> Collection[str]:
+        if head not in UNUSED_POOLER_HEADS or not config.pooler:
+            return ()
+        return ("unused_pooler.weight", "unused_pooler.bias")
+
+    @override
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        from zoo.tokenizers import Template, sentencepiece_tokenizer
+        from zoo.tokenizers.config_files import TokenizerFilesConfig
+        from zoo.tokenizers.special_tokens import tokens_by_role
+
+        # The model inputs of transformers' class have no token types: both texts of a pair are of
+        # type 0, although the template of its files has the type 1 for the second text.
+        template = Template("cls $A sep", "cls $A sep $B sep")
+        tokenizer = sentencepiece_tokenizer(
+            files, roles=SPECIAL_TOKENS, template=template, mask_takes_space=True
         )
+        settings = TokenizerFilesConfig.read(files)
+        states_inputs = settings.option("model_input_names", (list, type(None)), None) is not None
+        if settings.class_name in (None, *self.tokenizer_classes) and not states_inputs:
+            roles = tokens_by_role(settings, SPECIAL_TOKENS)
+            tokenizer.post_processor = template.build(tokenizer, roles, settings.origin)
+        return tokenizer
 
 
 @hookimpl

@@ -21,6 +21,11 @@ class BigBirdConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unkno
     use_bias: bool = True  # whether the maps to queries, keys and values have biases
     scale_embedding: bool = False  # whether token embeddings are scaled by the root of their width
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.type_vocab_size < 2:
+            raise ValueError("type_vocab_size is 1, and questions and texts are of two types")
+
 
 SPECIAL_TOKENS = {
     "bos": "<s>",

@@ -31,6 +31,7 @@ from zoo.nn.encoder_factory import (
 )
 from zoo.nn.heads import DenseHead, FirstTokenPooler, LinearHead, Pooler
 from zoo.nn.layers.dropout import Dropout
+from zoo.nn.layers.init import init_weights
 from zoo.nn.transformer import FeedForward, SelfAttention
 from zoo.overrides import override
 from zoo_bigbird.config import UNUSED_POOLER_HEADS, BigBirdConfig
@@ -109,7 +110,9 @@ class BigBirdFactory(ModelFactory):
             model.sep_token_id = self.config.sep_token_id
         if head in UNUSED_POOLER_HEADS and self.config.pooler:
             # The Hub's class has a pooler that it does not read. It is kept for its files.
-            model.unused_pooler = Pooler(self.width).requires_grad_(False)
+            pooler = Pooler(self.width).requires_grad_(False)
+            init_weights(pooler, std=self.config.initializer_range)
+            model.unused_pooler = pooler
         return model
 
     @override

@@ -1,13 +1,16 @@
-"""Longformer at lengths from 512 to 16,384 tokens, compared with transformers.
+"""Longformer and BigBird at lengths from 512 to 16,384 tokens, compared with transformers.
 
     python -m benchmarks.long_documents [--tokens 512 1024 ... 16384] [--threads 1] [--rounds 3]
+    python -m benchmarks.long_documents --family bigbird
     python -m benchmarks.long_documents --quick
 
-A model of 4 blocks of width 384 with windows of 512 tokens classifies one text: its first token is
-global. The passes are a forward pass without gradients, and a training step: forward, backward and
-an update by fused AdamW. Both sides have the same weights and the same text, and run alternately.
-First, their logits, or losses, must agree. Memory is what a pass takes in addition to what is there
-before it. The last columns have the factor of time from half the length to this one.
+A model of 4 blocks of width 384 classifies one text. Longformer has windows of 512 tokens, and its
+first token is global. BigBird has blocks of 64 tokens, 3 of them random in training, and full
+attention of 512 tokens. The passes are a forward pass without gradients, and a training step:
+forward, backward and an update by fused AdamW. Both sides have the same weights and the same text,
+and run alternately. First, their logits, or losses, must agree. Memory is what a pass takes in
+addition to what is there before it. The last columns have the factor of time from half the length
+to this one.
 """
 
 import argparse
@@ -39,6 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tokens", nargs="+", type=int, default=LENGTHS)
     parser.add_argument("--passes", nargs="+", choices=PASSES, default=PASSES)
+    parser.add_argument("--family", choices=("longformer", "bigbird"), default="longformer")
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
@@ -76,7 +80,7 @@ def main() -> None:
         "zoo per doubling",
         "transformers per doubling",
     )
-    print(f"Longformer. {machine(options.threads)}. {versions('torch', 'transformers')}.\n")
+    print(f"{options.family}. {machine(options.threads)}. {versions('torch', 'transformers')}.\n")
     print(table(header, rows))
 
 
@@ -84,7 +88,7 @@ def measure(
     tokens: int, name: str, options: argparse.Namespace
 ) -> tuple[list[str], dict[str, float]]:
     """Return the columns of a length and a pass, and the median CPU seconds of each side."""
-    ours, theirs = models(max(options.tokens), options.window, small=options.smoke)
+    ours, theirs = models(options.family, max(options.tokens), options.window, small=options.smoke)
     batch = make_batch(tokens, ours.embeddings.tokens.weight.shape[0])
     passes = training(ours, theirs, batch) if name == "training" else forward(ours, theirs, batch)
     worst = difference(*passes)
@@ -109,21 +113,22 @@ def measure(
     return columns, seconds
 
 
-def models(longest: int, window: int, *, small: bool) -> tuple[Any, Any]:
+def models(family_name: str, longest: int, window: int, *, small: bool) -> tuple[Any, Any]:
     """Return the zoo's model and transformers' model, with the same random weights."""
-    family: Any = get_family("longformer")
+    family: Any = get_family(family_name)
     width = 48 if small else 384
+    settings = {"max_positions": longest + 2, "attention_window": window, "type_vocab_size": 1}
+    if family_name == "bigbird":
+        settings = {"max_positions": longest, "block_size": 4 if small else 64}
     config = family.config_type(
         vocab_size=1000,
         hidden_size=width,
         num_layers=2 if small else 4,
         num_heads=width // 16 if small else width // 64,
         intermediate_size=4 * width,
-        max_positions=longest + 2,
-        attention_window=window,
-        type_vocab_size=1,
         dropout=0.0,
         attention_dropout=0.0,
+        **settings,
     )
     ours = family.model(config, "sequence-classification")
     randomize_weights(ours)

@@ -112,7 +112,7 @@ def test_two_steps_of_training_equal_a_plain_loop() -> None:
         plain = torch.nn.functional.cross_entropy(logits, labels)
         assert abs(loss.item() - plain.item()) <= 1e-9 * plain.item()
         losses.append(loss.item())
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         plain.backward()  # type: ignore[no-untyped-call]
         for optimizer in optimizers:
             optimizer.step()

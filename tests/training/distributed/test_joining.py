@@ -1,6 +1,10 @@
 """How processes join: with a store that outlives them, and with values that may differ."""
 
+import os
+import signal
 import socket
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -57,6 +61,19 @@ def test_a_process_that_does_not_start_is_missed(server: Any) -> None:
         join(client(server), 0, 3, 0.1)
     with pytest.raises(NotStarted, match="process 0 has not started"):
         join(client(server), 1, 3, 0.1)
+
+
+def test_a_signal_ends_a_process_that_waits_for_others(server: Any) -> None:
+    """A launcher sends one when another process has ended; Ctrl-C is one as well."""
+    for rank in (0, 1):
+        own_client = client(server)
+        sender = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        sender.start()
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            join(own_client, rank, 2, TIMEOUT)
+        assert time.monotonic() - start < TIMEOUT / 2
+        sender.join()
 
 
 def test_values_that_differ_are_named_with_their_hosts(

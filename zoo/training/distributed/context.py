@@ -20,7 +20,7 @@ from zoo.io.numbers import int_from_environment
 from zoo.nn.devices import resolve_device
 from zoo.training.distributed.bounded_calls import call_within
 from zoo.training.distributed.heartbeat import SILENCE, Heartbeat
-from zoo.training.distributed.joining import compare_values, join
+from zoo.training.distributed.joining import compare_values, join, wait_for_key
 from zoo.training.distributed.reporting import ReportedElsewhere, state
 from zoo.version import __version__
 
@@ -377,7 +377,7 @@ def require_same_software(store: Store, rank: int, world_size: int, timeout: flo
     """
 
     def wait(key: str, peer: int) -> None:
-        store.wait([key], timedelta(seconds=timeout))
+        wait_for_key(store, key, peer, timeout)
 
     values = {"zoo": __version__, "torch": str(torch.__version__)}
     differences = compare_values(store, "zoo/software", values, rank, world_size, wait)

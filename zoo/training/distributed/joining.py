@@ -4,7 +4,6 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 
 import msgspec
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -15,7 +14,7 @@ JOIN_KEY = "zoo/join/{rank}"  # The store's key of the token of a process that s
 ANSWER_KEY = "zoo/join/answer/{token}"  # The store's key of the prefix that it is answered with.
 COUNT_KEY = "joined"  # The key, with that prefix, of the number of processes that use it.
 SHARED_STORE_SWITCH = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.05
 READ_SECONDS = 2.0  # Time in which other processes read a result.
 MAX_VALUE_LENGTH = 16  # characters of a digest in a message
 
@@ -45,12 +44,7 @@ def join(store: Store, rank: int, world_size: int, timeout: float) -> Store:
     if rank != 0:
         store.set(JOIN_KEY.format(rank=rank), token)
         answer_key = ANSWER_KEY.format(token=token)
-        try:
-            store.wait([answer_key], timedelta(seconds=timeout))
-        except RuntimeError as error:
-            raise NotStarted(
-                f"process 0 has not started after {timeout:.0f} s", "look at its machine"
-            ) from error
+        wait_for_key(store, answer_key, 0, timeout)
         own_store = PrefixStore(store.get(answer_key).decode(), store)
         own_store.add(COUNT_KEY, 1)
         return own_store
@@ -75,6 +69,23 @@ def join(store: Store, rank: int, world_size: int, timeout: float) -> Store:
             )
         time.sleep(POLL_SECONDS)
     return own_store
+
+
+def wait_for_key(store: Store, key: str, rank: int, timeout: float) -> None:
+    """Wait for a key that a process sets when it starts.
+
+    A signal interrupts this; it would not interrupt the store's ``wait``.
+
+    Raises:
+        NotStarted: the process has not set it in time.
+    """
+    deadline = time.monotonic() + timeout
+    while not store.check([key]):
+        if time.monotonic() > deadline:
+            raise NotStarted(
+                f"process {rank} has not started after {timeout:.0f} s", "look at its machine"
+            )
+        time.sleep(POLL_SECONDS)
 
 
 def late_host_warning(environment: Mapping[str, str]) -> str:

@@ -104,6 +104,8 @@ def test_model2vec_both_ways(tmp_path: Path) -> None:
     ours, texts = load(str(checkpoint.path), backend="cpu"), [*TEXTS, "a b " * 300, UNKNOWN]
     with pytest.warns(match="was longer than 512 tokens and was cut"):
         found = ours.embed(texts)
+    with pytest.raises(UsageError, match="do not depend on the text around them"):
+        ours.embed(texts, chunks="tokens", late_chunking=True)
     np.testing.assert_allclose(found, theirs.encode(texts), rtol=1e-5, atol=1e-6)
     path = back(checkpoint.path, tmp_path / "back")
     again = StaticModel.from_pretrained(path)

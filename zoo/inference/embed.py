@@ -163,7 +163,7 @@ class Embed(WindowedTask):
             raise UsageError(
                 f"{self.checkpoint.name} pools tokens itself, and late chunking pools those of "
                 "each passage",
-                "export it without --pooled, or leave --late-chunking out",
+                "run another export of the model, or leave --late-chunking out",
             )
         if late_chunking and self.max_tokens is not None:
             self.windows = TextWindows.of(

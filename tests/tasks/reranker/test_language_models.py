@@ -111,6 +111,8 @@ def test_scores_are_the_library_s(reranker: tuple[Any, Path], options: dict[str,
     pairs = [(QUERY, document) for document in DOCUMENTS]
     expected = theirs.predict(pairs, **options)
     assert np.ptp(expected) > 1e-3, "scores to tell apart"
+    with pytest.raises(UsageError, match="generates text, and does not score texts in windows"):
+        load(str(folder / "model"), backend="cpu").rerank(QUERY, DOCUMENTS, doc_stride=1)
     together = scores_of(folder / "model", DOCUMENTS, **options)
     np.testing.assert_allclose(together, expected, atol=1e-5)
     for document, score in zip(DOCUMENTS, expected, strict=True):

@@ -132,6 +132,8 @@ def test_late_interaction(
     assert_ranked_as(ours, theirs)
     with pytest.raises(UsageError, match="an embedding for each token, and none of a text"):
         ours.embed(TEXTS)
+    with pytest.raises(UsageError, match="an embedding for each token, which are not pooled"):
+        ours.rerank(TEXTS[0], TEXTS, doc_stride=1)
 
 
 @pytest.mark.by_default("cosine")

@@ -13,9 +13,11 @@ from torch import Tensor
 import zoo
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
+from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import keep_float64, reference_model
 from zoo.errors import UsageError, VerificationError
 from zoo.families.global_tokens import parse_global_tokens
+from zoo.inference.load_model import load_model
 from zoo.nn.global_tokens import GlobalTokenRule
 from zoo.testing.conformance import FamilyTests
 from zoo_longformer import Longformer
@@ -314,3 +316,24 @@ def test_growth_that_is_not_possible_is_refused(
     with pytest.raises(UsageError, match=message):
         zoo.convert(roberta, output=tmp_path / "long", **options)
     assert not (tmp_path / "long").exists()
+
+
+def test_global_tokens_are_an_option_of_conversions(roberta: Path, tmp_path: Path) -> None:
+    """They are a part of the configuration, which every command reads, and go to the Hub's."""
+    zoo.convert(roberta, output=tmp_path / "long", family="longformer", max_seq_len=100)
+    zoo.convert(tmp_path / "long", output=tmp_path / "chosen", global_tokens="0,5,31")
+    zoo.convert(tmp_path / "chosen", output=tmp_path / "hub", to="hub")
+    hub = json.loads((tmp_path / "hub" / "config.json").read_text("utf-8"))
+    assert hub["global_tokens"] == [0, 5, 31]
+    zoo.convert(tmp_path / "hub", output=tmp_path / "back")
+    checkpoint = load_checkpoint(tmp_path / "back")
+    config: Any = checkpoint.config
+    assert config.global_tokens == (0, 5, 31)
+    model: Any = load_model(checkpoint, torch.float32)
+    assert model.global_tokens.rule == (0, 5, 31)
+    for text, message in (("0,100", "position 100, and a row has"), ("last", "not one of task")):
+        with pytest.raises(UsageError, match=f"--global-tokens: .*{message}"):
+            zoo.convert(tmp_path / "long", output=tmp_path / "bad", global_tokens=text)
+    with pytest.raises(UsageError, match="attention of roberta has no global tokens"):
+        zoo.convert(roberta, output=tmp_path / "bad", global_tokens="first")
+    assert not (tmp_path / "bad").exists()

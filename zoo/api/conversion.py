@@ -51,6 +51,7 @@ def convert(
     position_init: "PositionInit | None" = None,
     eval: AnyPaths = (),
     family: str | None = None,
+    global_tokens: str | None = None,
     dry_run: bool = False,
     revision: str | None = None,
     offline: bool = False,
@@ -85,6 +86,9 @@ def convert(
             the positions grow, for the report and the manifest.
         family: family with attention to windows that takes over the weights, whose positions are
             repeated; with ``max_seq_len``.
+        global_tokens: tokens with global attention, in models that attend to windows: ``task``,
+            ``none``, ``first``, ``question``, ``choice``, ``separators``, or positions such as
+            ``0,5,17``; by default as in the source.
         dry_run: read only headers, and write nothing.
         revision: branch, tag or commit of a Hub repository.
         offline: open no connection.
@@ -132,6 +136,7 @@ def convert(
                 "tokenizer": tokenizer,
                 "ignore_crc": ignore_crc,
                 "licence": licence,
+                "global_tokens": global_tokens,
                 "max_seq_len": max_seq_len,
                 "dry_run": dry_run,
                 "revision": revision,
@@ -199,6 +204,7 @@ def convert(
         ignore_crc=ignore_crc,
         tokenizer=tokenizer_source,
         licence=licence,
+        global_tokens=global_tokens,
     )
     if family is not None:
         return convert_and_lengthen(

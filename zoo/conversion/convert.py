@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from zoo.checkpoint.digests import MODEL_CARD
 from zoo.conversion.checks import FileStates, check_constant, equal_values, require_bitwise_equal
 from zoo.conversion.dtypes import align_codes, cast, cast_pieces, parse_dtype
@@ -26,6 +28,7 @@ from zoo.conversion.tokenizer import SourceTokenizer, unique_vocabulary
 from zoo.conversion.writers import LAYOUTS, CheckpointWriter
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.families.config import Config
+from zoo.families.global_tokens import parse_global_tokens
 from zoo.hub.source import CheckpointDir
 from zoo.hub.upload.plan import CardMetadata
 from zoo.io.digests.background import BackgroundHasher
@@ -67,6 +70,7 @@ def convert(
     tokenizer: CheckpointDir | None = None,
     force: bool = False,
     licence: str | None = None,
+    global_tokens: str | None = None,
     dry_run: bool = False,
     starting: Callable[[], object] | None = None,
 ) -> ConversionReport:
@@ -85,6 +89,7 @@ def convert(
         tokenizer: the directory of the tokenizer; by default ``source``.
         force: whether to overwrite an earlier output.
         licence: the licence to record; by default the one that the source states.
+        global_tokens: the tokens with global attention, see ``with_global_tokens``.
         dry_run: whether to match tensors by the headers of the files, and to write nothing.
         starting: called before weights are read.
     """
@@ -97,6 +102,7 @@ def convert(
     states = FileStates(sources)
     opened = open_source(source, allow_pickle=allow_pickle, ignore_crc=ignore_crc)
     opened = replace(opened, config=with_labels(opened.config, labels))
+    opened = replace(opened, config=with_global_tokens(opened, global_tokens))
     with opened.reader:
         plan = plan_conversion(opened, head, init=init_head)
         if labels is not None:
@@ -156,6 +162,31 @@ def convert(
                 paths += reader.files
             states.check(paths)
             return report
+
+
+def with_global_tokens(opened: OpenCheckpoint, text: str | None) -> Config:
+    """Return the configuration of a checkpoint with other global tokens.
+
+    Args:
+        opened: the checkpoint.
+        text: the name of a rule or positions, see ``parse_global_tokens``; ``None`` for those that
+            it has.
+
+    Raises:
+        UsageError: the model has no global attention, or the tokens do not fit.
+    """
+    config = opened.config
+    if text is None:
+        return config
+    if not hasattr(config, "global_tokens"):
+        raise UsageError(
+            f"--global-tokens: the attention of {opened.family.name} has no global tokens",
+            "leave it out",
+        )
+    try:
+        return msgspec.structs.replace(config, global_tokens=parse_global_tokens(text))
+    except ValueError as error:
+        raise UsageError(f"--global-tokens: {error}") from error
 
 
 def source_card_facts(source: CheckpointDir) -> CardMetadata:

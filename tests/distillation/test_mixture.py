@@ -38,15 +38,18 @@ def tree(**changes: Any) -> dict[str, Any]:
 
 
 def test_both_models_read_the_mixture(tmp_path: Path) -> None:
-    """The student's own loss is logged by source, and the validation loss with the teacher's."""
+    """Losses of the student and of the teacher are logged by source, and the validation loss."""
     run = assert_resumes_exactly(tmp_path, tree(max_steps=6), 3)
     for record in records(run):
         parts = record["sources"]
         assert {name: part["share"] for name, part in parts.items()} == {"alice": 0.5, "glass": 0.5}
         assert {name: list(part["losses"]) for name, part in parts.items()} == {
-            "alice": ["causal-lm"],
-            "glass": ["causal-lm"],
+            "alice": ["causal-lm", "kl"],
+            "glass": ["causal-lm", "kl"],
         }
+        mean = sum(part["losses"]["kl"] for part in parts.values()) / 2
+        assert record["losses"]["kl"] == pytest.approx(mean, rel=1e-5)
+        assert parts["alice"]["losses"]["kl"] != pytest.approx(parts["glass"]["losses"]["kl"])
     for record in records(run, "validation"):
         losses = [record["sources"][name]["loss"] for name in SOURCES]
         assert record["loss"] == pytest.approx(sum(losses) / 2, rel=1e-12)
@@ -71,6 +74,8 @@ def test_tables_have_weights(tmp_path: Path) -> None:
         assert {name: part["share"] for name, part in parts.items()} == values["data"]["weights"]
         mean = sum(part["share"] * part["losses"]["text-classification"] for part in parts.values())
         assert record["losses"]["text-classification"] == pytest.approx(mean, rel=1e-6)
+        loss = sum(part["share"] * part["loss"] for part in parts.values())
+        assert record["loss"] == pytest.approx(loss, rel=1e-5)
     for record in records(run, "validation"):
         first, second = record["sources"].values()
         assert first["losses"].keys() == second["losses"].keys() == record["losses"].keys()

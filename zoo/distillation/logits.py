@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn.row_chunks import Logits, all_logits, chunks, logits_of_rows
+from zoo.nn.row_chunks import Logits, all_logits, chunks, logits_of_rows, select_rows
 
 # above it, probabilities differ by so little that float32 rounds the differences to a few digits
 HIGHEST_FLOAT32_TEMPERATURE = 10.0
@@ -30,8 +30,20 @@ class TopLogits:
         inside = (self.values / temperature).logsumexp(-1)
         return (self.others[temperature] - inside).sigmoid()
 
+    def select(self, rows: Tensor) -> "TopLogits":
+        """Return some rows, by their indices."""
+        others = {temperature: sums[rows] for temperature, sums in self.others.items()}
+        return TopLogits(self.values[rows], self.classes[rows], others, self.columns)
+
 
 Target: TypeAlias = Logits | TopLogits
+
+
+def select_targets(target: Target, rows: Tensor) -> Target:
+    """Return some rows of logits, by their indices."""
+    if isinstance(target, TopLogits):
+        return target.select(rows)
+    return select_rows(target, rows)
 
 
 def num_classes(logits: Target) -> int:

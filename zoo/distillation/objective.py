@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import nn
 
 from zoo.distillation.losses.base import DistillationLoss, Side
@@ -15,7 +16,15 @@ from zoo.distillation.teachers.teacher import PREFIX, Teacher, run_model
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
-from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel, TrainingObjective
+from zoo.objectives.base import (
+    SOURCE_IDS,
+    Batch,
+    Example,
+    LossOutput,
+    Outputs,
+    TrainedModel,
+    TrainingObjective,
+)
 from zoo.overrides import override
 from zoo.training.base import RunSetup
 from zoo.training.dataloader import Collate
@@ -231,11 +240,19 @@ class Distillation(TrainingObjective):
         projections = dict(outputs.module.projections.items())
         sums = dict(base.sums) if self.base_weight else {}
         metrics = dict(base.metrics)
+        row_sums = dict(base.row_sums)
+        row_counts = dict(base.row_counts)
         for loss in self.losses:
-            projection = projections.get(loss.term_name)
-            sums[loss.term_name] = loss.total(outputs.student, outputs.teachers, projection)
+            name = loss.term_name
+            projection = projections.get(name)
+            sums[name] = loss.total(outputs.student, outputs.teachers, projection)
             metrics |= loss.metrics(outputs.teachers)
-        return replace(base, sums=sums, metrics=metrics)
+            if SOURCE_IDS not in batch or torch.compiler.is_compiling():
+                continue
+            rows = loss.row_sums(outputs.student, outputs.teachers)
+            if rows is not None:
+                row_sums[name], row_counts[name] = rows
+        return replace(base, sums=sums, metrics=metrics, row_sums=row_sums, row_counts=row_counts)
 
     @override
     def generated_predictions(

@@ -90,6 +90,12 @@ class ModelOutput:
         positions = real_tokens(self.batch).flatten().nonzero().squeeze(-1)
         return predict_at(self.model, self.hidden(-1), positions)
 
+    def logit_rows(self, term: str, *, everywhere: bool) -> "Tensor | None":
+        """Return the row of the batch of each of ``logits``, (n,); ``None`` if it is not known."""
+        if everywhere:
+            return real_tokens(self.batch).nonzero()[:, 0]
+        return self.objective.scored_rows({**self.batch, **self.outputs.inputs}, term)
+
     def labels(self, term: str) -> "Tensor":
         """Return the labels of ``logits``, in the order of their rows, (n,) or (n, classes)."""
         from zoo.objectives.losses.cross_entropy import IGNORED

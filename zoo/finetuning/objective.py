@@ -24,6 +24,7 @@ from zoo.objectives.base import (
     TrainedModel,
     TrainingObjective,
 )
+from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.overrides import override
 from zoo.plugins.metrics import greater_is_better
 from zoo.tokenizers import TextTokenizer
@@ -330,6 +331,16 @@ class FineTuning(TrainingObjective):
         if self.task.loss is None:
             return outputs.logits
         return self.task.loss.scored_logits(self.context, outputs, batch)
+
+    @override
+    def scored_rows(self, batch: "Mapping[str, Tensor]", term: str) -> "Tensor | None":
+        labels = batch.get(self.label_tensors.get(term, ""))
+        if labels is None:
+            return None
+        if labels.dim() == 2 and not labels.is_floating_point():  # Of tokens.
+            rows: Tensor = (labels != IGNORED).nonzero()[:, 0]
+            return rows
+        return torch.arange(len(labels), device=labels.device)
 
     @override
     def count_logits(self, batch: Batch, term: str) -> int:

@@ -47,8 +47,8 @@ def logits_of_rows(logits: Logits, rows: slice) -> Tensor:
     return all_logits(select_rows(logits, rows))
 
 
-def select_rows(logits: Logits, rows: slice) -> Logits:
-    """Return some rows, of a projection without their logits."""
+def select_rows(logits: Logits, rows: slice | Tensor) -> Logits:
+    """Return some rows, a stretch or by indices, of a projection without their logits."""
     if isinstance(logits, Tensor):
         return logits[rows]
     return logits._replace(hidden=logits.hidden[rows])

@@ -130,6 +130,8 @@ class LossOutput:
         row_sums: loss term -> part of its sum of each row, (rows,), without gradient, for the log
             of a run with several sources; only of batches with ``source_ids``. A term without
             them has no loss of each source in the log of training.
+        row_counts: loss term -> part of its count of each row, (rows,), of terms in ``row_sums``
+            that examples do not count.
     """
 
     sums: "dict[str, Tensor]"
@@ -137,6 +139,7 @@ class LossOutput:
     recurrent_state: "dict[str, Tensor]" = field(default_factory=dict)
     predictions: "dict[str, Tensor]" = field(default_factory=dict)
     row_sums: "dict[str, Tensor]" = field(default_factory=dict)
+    row_counts: "dict[str, Tensor]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -268,6 +271,14 @@ class TrainingObjective(ABC):
         By default from what ``forward`` returned; ``batch`` has its tensors.
         """
         return outputs.logits
+
+    def scored_rows(self, batch: "Mapping[str, Tensor]", term: str) -> "Tensor | None":
+        """Return the row of the batch of each of ``scored_logits`` of a loss term, (n,), int64.
+
+        ``None``, as by default, if it is not known; then losses of distillation on these logits
+        have no training loss of each source. ``batch`` has ``source_ids``.
+        """
+        return None
 
     def count_logits(self, batch: Batch, term: str) -> int:
         """Return the number of rows of ``scored_logits`` of a loss term in a batch."""

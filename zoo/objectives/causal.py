@@ -174,6 +174,11 @@ class CausalLanguageModelling(Objective):
         return Outputs({TERM: predict_at(module, hidden, batch["label_positions"])})
 
     @override
+    def scored_rows(self, batch: "Mapping[str, Tensor]", term: str) -> "Tensor | None":
+        rows = value_rows(batch, "label_positions")
+        return None if rows is None else rows.indices
+
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         rows = value_rows(batch, "label_positions")
         return cross_entropy_sum(outputs.logits[TERM], batch["labels"], TERM, rows)

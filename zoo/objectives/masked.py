@@ -226,6 +226,11 @@ class MaskedLanguageModelling(Objective):
         return Outputs({MASKED_LM: predict(model, hidden)})
 
     @override
+    def scored_rows(self, batch: "Mapping[str, Tensor]", term: str) -> "Tensor | None":
+        rows = value_rows(batch, "label_positions", self.label_array)
+        return None if rows is None or term != MASKED_LM else rows.indices
+
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         rows = value_rows(batch, "label_positions", self.label_array)
         return cross_entropy_sum(outputs.logits[MASKED_LM], batch["labels"], MASKED_LM, rows)

@@ -129,6 +129,11 @@ class Seq2SeqObjective(Objective):
         return Outputs({SEQ2SEQ_LM: predict_at(module, hidden, batch["label_positions"])})
 
     @override
+    def scored_rows(self, batch: "Mapping[str, Tensor]", term: str) -> "Tensor | None":
+        rows = value_rows(batch, "label_positions", "decoder_input_ids")
+        return None if rows is None else rows.indices
+
+    @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         rows = value_rows(batch, "label_positions", "decoder_input_ids")
         return cross_entropy_sum(outputs.logits[SEQ2SEQ_LM], batch["labels"], SEQ2SEQ_LM, rows)

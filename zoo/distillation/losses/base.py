@@ -25,6 +25,7 @@ from zoo.distillation.outputs import (
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.distillation import LayerMap
 from zoo.families.tasks import LabelType
+from zoo.objectives.base import SOURCE_IDS
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -223,6 +224,16 @@ class DistillationLoss(ABC):
             projection: the module that ``new_projection`` returned, trained so far.
         """
 
+    def row_sums(
+        self, student: ModelOutput, teachers: Sequence[ModelOutput]
+    ) -> "tuple[Tensor, Tensor] | None":
+        """Return sum and count of each row of a batch, for the log of a run with several sources.
+
+        Only their sums over the rows of a source are used. ``None``, as by default, for losses
+        without a training loss of each source. The batch of the student has ``source_ids``.
+        """
+        return None
+
     def metrics(self, teachers: Sequence[ModelOutput]) -> "dict[str, tuple[Tensor, Tensor]]":
         """Return additional metrics of a batch as (sum, count); by default none."""
         return {}
@@ -286,6 +297,15 @@ class LogitRows:
         if self.label_tensor is None:
             raise TypeError("a loss that reads labels declares them as label_types")
         return self.label_tensor
+
+    def select(self, rows: "Tensor") -> "LogitRows":
+        """Return some rows, by their indices."""
+        from zoo.distillation.logits import select_targets
+        from zoo.nn.row_chunks import select_rows
+
+        teachers = [select_targets(teacher, rows) for teacher in self.teachers]
+        labels = None if self.label_tensor is None else self.label_tensor[rows]
+        return LogitRows(select_rows(self.student, rows), teachers, self.columns, labels)
 
     def student_logits(self) -> "Tensor":
         """Return the student's logits, (n, columns), at least float32."""
@@ -442,6 +462,10 @@ class LogitsLoss(DistillationLoss):
     def total(
         self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: "nn.Module | None"
     ) -> "Tensor":
+        return self.distance(self._logit_rows(student, teachers))
+
+    def _logit_rows(self, student: ModelOutput, teachers: Sequence[ModelOutput]) -> LogitRows:
+        """Return the logits that are compared."""
         from zoo.distillation.logits import num_classes
 
         logits = student.logits(self.logits_of, everywhere=self.everywhere)
@@ -451,7 +475,31 @@ class LogitsLoss(DistillationLoss):
         # Classes that only one model has pad its vocabulary.
         columns = min(map(num_classes, (logits, *targets)))
         labels = student.labels(self.logits_of) if self.label_types else None
-        return self.distance(LogitRows(logits, targets, columns, labels))
+        return LogitRows(logits, targets, columns, labels)
+
+    @override
+    def row_sums(
+        self, student: ModelOutput, teachers: Sequence[ModelOutput]
+    ) -> "tuple[Tensor, Tensor] | None":
+        import torch
+
+        rows = student.logit_rows(self.logits_of, everywhere=self.everywhere)
+        if rows is None:
+            return None
+        sources = student.batch[SOURCE_IDS]
+        counts = torch.bincount(rows, minlength=len(sources))
+        if self.settings.reduction == "elements":
+            counts = counts * self.student.classes
+        sums = torch.zeros(len(sources), dtype=torch.float64, device=sources.device)
+        with torch.no_grad():
+            logit_rows = self._logit_rows(student, teachers)
+            for source in torch.unique(sources):
+                selected = (sources[rows] == source).nonzero()[:, 0]
+                # The first row of a source has the sum of all its rows.
+                first_row = (sources == source).nonzero()[0, 0]
+                if len(selected):
+                    sums[first_row] = self.distance(logit_rows.select(selected)).double()
+        return sums, counts
 
     @abstractmethod
     def distance(self, rows: LogitRows) -> "Tensor":

@@ -72,9 +72,17 @@ class MetricSums:
         for term, row_sums in outcome.row_sums.items():
             totals = torch.zeros(len(batch.sources), dtype=torch.float64, device=device)
             totals.index_add_(0, batch.tensors[SOURCE_IDS].to(device), row_sums.double())
-            for number, (name, part) in enumerate(batch.sources.items()):
-                count = torch.tensor(part.counts[term], dtype=torch.float64, device=device)
-                self._add_source_pair(name, term, torch.stack((totals[number], count)))
+            counts = torch.tensor(
+                [part.counts.get(term, 0.0) for part in batch.sources.values()],
+                dtype=torch.float64,
+                device=device,
+            )
+            if term in outcome.row_counts:
+                counts = torch.zeros_like(totals)
+                row_counts = outcome.row_counts[term].double()
+                counts.index_add_(0, batch.tensors[SOURCE_IDS].to(device), row_counts)
+            for number, name in enumerate(batch.sources):
+                self._add_source_pair(name, term, torch.stack((totals[number], counts[number])))
 
     def merge(self, other: "MetricSums") -> None:
         """Add the sums of another accumulator."""

@@ -51,8 +51,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv --without-pip $(VENV)
 	$(PYTHON) -m pip --python $(BIN)/python $(PIP) pip || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip $(PIP) --no-deps '$(REAL)' $$(grep -i '^[r-z]' constraints.txt) & large=$$!; \
-	$(BIN)/python -m pip $(PIP) --no-deps $$(grep -i '^[a-q]' constraints.txt); small=$$?; \
+	$(BIN)/python -m pip $(PIP) --no-deps '$(REAL)' $$(grep -i '^[n-z]' constraints.txt) & large=$$!; \
+	$(BIN)/python -m pip $(PIP) --no-deps $$(grep -i '^[a-m]' constraints.txt); small=$$?; \
 	wait $$large && exit $$small
 	$(BIN)/python -m pip $(PIP) --no-build-isolation -e '.[dev]'
 	touch $@

@@ -2,9 +2,11 @@
 
 A file is downloaded once for each version that its host names. A folder or pattern becomes a
 snapshot: a folder of links to the copies, whose name is a digest of the listing. Whatever changes
-at the host, a command therefore reads the same files from its beginning to its end.
+at the host, a command therefore reads the same files from its beginning to its end. What no process
+reads is removed once there is too much, see ``zoo.io.remote.eviction``.
 """
 
+import contextlib
 import fnmatch
 import os
 import shutil
@@ -14,10 +16,11 @@ from pathlib import Path
 import msgspec
 
 from zoo.errors import SourceError, UsageError, name_place
+from zoo.io.cached_directories import use_cached
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.digests.verified import file_blake3
 from zoo.io.json import JsonStruct, encode_json
-from zoo.io.locks import file_lock
+from zoo.io.locks import directory_lock, file_lock
 from zoo.io.output.atomic import atomic_directory, atomic_write
 from zoo.io.output.full_disks import writing
 from zoo.io.output.staging import staged_path
@@ -25,11 +28,11 @@ from zoo.io.paths import home, safe_join
 from zoo.io.progress import Advance, progress
 from zoo.io.remote import client
 from zoo.io.remote.client import RemoteFile
+from zoo.io.remote.eviction import RECORD, evict_downloads, max_download_bytes
 from zoo.io.urls import RemoteUrl, parse_url
 
 DOWNLOADS = "downloads"
 _COPIES = "files"
-_RECORD = ".json"
 # URL -> its snapshot: a command reads one version.
 _snapshots: dict[tuple[str, str], Path] = {}
 
@@ -123,9 +126,24 @@ def _matches_parts(parts: Sequence[str], pattern_parts: Sequence[str]) -> bool:
 
 
 def _make_snapshot(url: RemoteUrl, files: Sequence[RemoteFile]) -> Path:
-    """Return a folder with copies of files at their paths."""
+    """Return a folder with copies of files at their paths, which this process keeps."""
     _require_tree(url, files)
+    max_bytes = max_download_bytes()
     folder = home() / DOWNLOADS
+    copies = folder / _COPIES
+    with writing(copies):
+        copies.mkdir(parents=True, exist_ok=True)
+    # Other processes remove nothing while this one fetches.
+    with directory_lock(copies, shared=True):
+        root = _link_copies(url, files, folder)
+        use_cached(root)
+    with contextlib.suppress(OSError):  # A shared home may be read-only.
+        os.utime(root)
+    evict_downloads(folder, copies, max_bytes)
+    return root
+
+
+def _link_copies(url: RemoteUrl, files: Sequence[RemoteFile], folder: Path) -> Path:
     total = sum(file.bytes or 0 for file in files)
     versions = [(file.url.key, url.query, file.bytes, file.version) for file in files]
     root = folder / f"{url.scheme}-{url.host}" / _digest(versions)
@@ -186,14 +204,14 @@ def _copy_of(folder: Path, file: RemoteFile, advance: Advance) -> Path:
                 os.utime(staging, (file.modified, file.modified))
             record = CopyRecord(url=str(file.url), version=file.version, file=hash_file(staging))
             os.replace(staging, path)
-            atomic_write(Path(f"{path}{_RECORD}"), encode_json(record))
+            atomic_write(Path(f"{path}{RECORD}"), encode_json(record))
     return path
 
 
 def _is_intact(path: Path) -> bool:
     """Return whether a copy is complete, and has the digest of its record."""
     try:
-        record = msgspec.json.decode(Path(f"{path}{_RECORD}").read_bytes(), type=CopyRecord)
+        record = msgspec.json.decode(Path(f"{path}{RECORD}").read_bytes(), type=CopyRecord)
         return path.stat().st_size == record.file.bytes and file_blake3(path) == record.file.blake3
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return False

@@ -85,6 +85,7 @@ class _SentenceDeduplication(Deduplication):
         from datatrove.utils.text import TextNormConfig
 
         from zoo.cleaning.repeats import FindRepeats, bucket_count
+        from zoo.cleaning.words import KeepingTokenizer
 
         # They are compared as in the released code of C4: in lower case, without white space around
         # them. datatrove would also ignore numbers, accents and punctuation.
@@ -102,7 +103,7 @@ class _SentenceDeduplication(Deduplication):
         signatures = parts.work / "signatures"
         repeats = parts.work / "repeats"
         buckets = bucket_count(parts.source)
-        options = {"config": config, "language": parts.language}
+        options = {"config": config, "language": KeepingTokenizer(parts.language)}
         make = SentenceDedupSignature(str(signatures), finder_workers=buckets, **options)
         find = FindRepeats(signatures, repeats)
         remove = SentenceDedupFilter(str(repeats), **options)
@@ -151,11 +152,14 @@ class Documents(Deduplication):
         )
         from datatrove.pipeline.dedup.minhash import MinhashConfig
 
+        from zoo.cleaning.words import KeepingTokenizer
+
         config = MinhashConfig()
         signatures = str(parts.work / "signatures")
         pairs = str(parts.work / "pairs")
         removals = str(parts.work / "removals")
-        make = MinhashDedupSignature(signatures, config=config, language=parts.language)
+        language = KeepingTokenizer(parts.language)
+        make = MinhashDedupSignature(signatures, config=config, language=language)
         find = MinhashDedupBuckets(signatures, pairs, config=config)
         group = MinhashDedupCluster(pairs, removals, config=config)
         remove = MinhashDedupFilter(removals)

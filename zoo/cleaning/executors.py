@@ -1,15 +1,13 @@
-"""What runs the tasks of a stage: processes of this machine, Ray, or Slurm."""
+"""What runs the tasks of a stage: processes of this machine or Ray; ``slurm.py`` has Slurm."""
 
 import contextlib
 import logging
 import multiprocessing
 import os
 import signal
-import subprocess
-import time
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
@@ -32,7 +30,6 @@ from zoo.overrides import override
 
 LOG = logging.getLogger("zoo")
 MAX_RESTARTS = 3  # A task whose process is killed is started again so often.
-POLL_SECONDS = 5.0
 ERRORS: dict[str, type[ZooError]] = {
     error.__name__: error for error in (SourceError, UsageError, VerificationError)
 }
@@ -164,8 +161,7 @@ class LocalExecutor(Executor):
         tasks = _Tasks(stage, folder)
         waiting: list[int] = tasks.get_incomplete_ranks()
         advance(stage.tasks - len(waiting))
-        for task in waiting:
-            _error_path(folder, task).unlink(missing_ok=True)
+        forget_errors(stage, folder)
         context = _start_server()
         kills: Counter[int] = Counter()
         running: dict[int, tuple[int, BaseProcess]] = {}
@@ -264,82 +260,67 @@ class RayExecutor(Executor):
         datatrove_logger.remove()  # It would write its messages to standard error.
         if not ray.is_initialized():
             ray.init(log_to_driver=False)
+        forget_errors(stage, folder)
         executor = RayPipelineExecutor(
-            pipeline=list(stage.pipeline),
+            pipeline=[ReportedSteps(stage, folder)],
             tasks=stage.tasks,
             workers=self.workers,
             logging_dir=str(folder),
             **self.arguments,
         )
         executor.run()
-        _require_complete(stage, folder, "see its logs in")
+        require_complete(stage, folder)
         advance(stage.tasks)
 
 
-class SlurmExecutor(Executor):
-    """An array of jobs of Slurm for each stage.
+class ReportedSteps:
+    """The steps of a stage, as one step that leaves the error of a task in a file.
 
     Args:
-        arguments: arguments of datatrove's ``SlurmPipelineExecutor``, such as ``time`` and
-            ``partition``.
+        stage: the stage.
+        folder: directory of the stage.
     """
 
-    name: ClassVar[str] = "slurm"
+    def __init__(self, stage: Stage, folder: Path) -> None:
+        self.steps = list(stage.pipeline)
+        self.folder = folder
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self.arguments = dict(arguments)
-
-    @override
-    def run(self, stage: Stage, folder: Path, advance: Advance) -> None:
-        from datatrove.executor.slurm import SlurmPipelineExecutor
-
-        datatrove_logger.remove()
+    def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
+        """Run a task."""
         try:
-            executor = SlurmPipelineExecutor(
-                pipeline=list(stage.pipeline),
-                tasks=stage.tasks,
-                logging_dir=str(folder),
-                job_name=f"zoo-{stage.name}",
-                requeue=True,
-                **self.arguments,
-            )
-        except TypeError as error:
-            raise UsageError(
-                f"--executor slurm: {error}",
-                "--executor-arg time=04:00:00 and --executor-arg partition=NAME are needed",
-            ) from error
-        try:
-            executor.run()
-        except (FileNotFoundError, subprocess.CalledProcessError) as error:
-            raise UsageError(f"--executor slurm: {error}", "run it where sbatch works") from error
-        done = 0
-        for count in _completions(stage, folder):
-            advance(count - done)
-            done = count
-            if done < stage.tasks and not _is_queued(str(executor.job_id)):
-                break
-        _require_complete(stage, folder, "see the logs of Slurm in")
+            for step in self.steps:
+                data = step(data, rank, world_size)
+            if data is not None:
+                deque(data, maxlen=0)
+        except ZooError as error:
+            _write_error(self.folder, rank, type(error).__name__, error.what, error.hint)
+            raise
 
 
-def _completions(stage: Stage, folder: Path) -> Iterator[int]:
-    """Yield the number of complete tasks, every few seconds until it is all of them."""
-    tasks = _Tasks(stage, folder)
-    while incomplete := len(tasks.get_incomplete_ranks()):
-        yield stage.tasks - incomplete
-        time.sleep(POLL_SECONDS)
-    yield stage.tasks
+def incomplete_tasks(stage: Stage, folder: Path) -> list[int]:
+    """Return the numbers of the tasks of a stage that are not complete."""
+    tasks: list[int] = _Tasks(stage, folder).get_incomplete_ranks()
+    return tasks
 
 
-def _is_queued(job: str) -> bool:
-    """Return whether a job waits or runs."""
-    outcome = subprocess.run(["squeue", "-h", "-j", job], capture_output=True, check=False)
-    return outcome.returncode == 0 and bool(outcome.stdout.strip())
+def forget_errors(stage: Stage, folder: Path) -> None:
+    """Remove what tasks have left that failed before."""
+    for task in range(stage.tasks):
+        _error_path(folder, task).unlink(missing_ok=True)
 
 
-def _require_complete(stage: Stage, folder: Path, hint: str) -> None:
-    incomplete = _Tasks(stage, folder).get_incomplete_ranks()
+def require_complete(stage: Stage, folder: Path) -> None:
+    """Check that all tasks of a stage are complete.
+
+    Raises:
+        ZooError: the error of a task that failed, or that some have not ended.
+    """
+    incomplete = incomplete_tasks(stage, folder)
+    for task in incomplete:
+        if _error_path(folder, task).is_file():
+            raise _read_error(folder, task, stage.name)
     if incomplete:
         raise VerificationError(
             f"{len(incomplete)} of {stage.tasks} tasks of {stage.name} are not complete",
-            f"{hint} {folder}",
+            f"see the logs in {folder}; --resume runs these tasks again",
         )

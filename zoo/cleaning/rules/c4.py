@@ -39,6 +39,7 @@ class C4(CleaningRule):
         from datatrove.pipeline.filters import C4QualityFilter
 
         from zoo.cleaning.rules.datatrove_filters import adapt_filter
+        from zoo.cleaning.words import KeepingTokenizer
 
         document_filter = C4QualityFilter(
             min_num_sentences=self.min_num_sentences,
@@ -46,7 +47,7 @@ class C4(CleaningRule):
             max_word_length=self.max_word_length,
             filter_no_terminal_punct=self.terminal_punctuation,
             remove_citations=self.remove_citations,
-            language=language,
+            language=KeepingTokenizer(language),
         )
         return adapt_filter(document_filter, count_line)
 

@@ -22,6 +22,8 @@ class FilterRule(CleaningRule):
         from datatrove.pipeline import filters
 
         from zoo.cleaning.rules.datatrove_filters import adapt_filter
+        from zoo.cleaning.words import KeepingTokenizer
 
         filter_class = getattr(filters, self.filter_name)
-        return adapt_filter(filter_class(**asdict(self), language=language), count_line)
+        tokenizer = KeepingTokenizer(language)
+        return adapt_filter(filter_class(**asdict(self), language=tokenizer), count_line)

@@ -177,7 +177,7 @@ def _make_executor(options: Mapping[str, Any]) -> "Executor":
     problem = import_problem("datatrove") or import_problem("spacy")
     if problem is not None:
         raise UsageError(f"cleaning needs datatrove: {problem}", "pip install datatrove spacy")
-    from zoo.cleaning.executors import LocalExecutor, RayExecutor, SlurmExecutor
+    from zoo.cleaning.executors import LocalExecutor, RayExecutor
 
     name = options["executor"]
     arguments = assigned_settings(options["executor_args"])
@@ -188,6 +188,8 @@ def _make_executor(options: Mapping[str, Any]) -> "Executor":
         return LocalExecutor(workers)
     if name == "ray":
         return RayExecutor(workers, arguments)
+    from zoo.cleaning.slurm import SlurmExecutor
+
     return SlurmExecutor(arguments)
 
 

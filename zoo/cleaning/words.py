@@ -1,0 +1,53 @@
+"""The tokenizer of words and sentences, which keeps what it knows of words."""
+
+from typing import Any
+
+from datatrove.utils.word_tokenizers import SpaCyTokenizer, WordTokenizer, load_word_tokenizer
+
+from zoo.overrides import override
+
+# Characters of the first texts of a task whose words are kept.
+KEPT_CHARACTERS = 2_000_000
+# The name of an attribute of spaCy, which fails on texts with it; datatrove handles that.
+UNREADABLE = "IS_ALPHA"
+
+
+class KeepingTokenizer(WordTokenizer):  # type: ignore[misc]  # datatrove has no types
+    """datatrove's tokenizer of a language, faster where it is spaCy's.
+
+    datatrove lets spaCy forget all words after each text, so that memory stays flat, and most of
+    the time is spent on words that were known before. The words of the first texts of a task are
+    kept here; the results are the same.
+
+    Args:
+        language: code of the language.
+    """
+
+    def __init__(self, language: str) -> None:
+        super().__init__(language)
+        self._characters = 0
+
+    def _tokenizer(self, text: str) -> Any:
+        """Return datatrove's tokenizer; it keeps the words of a text if it has few yet."""
+        tokenizer = load_word_tokenizer(self.language)
+        is_spacy = isinstance(tokenizer, SpaCyTokenizer) and tokenizer.config is None
+        if is_spacy and self._characters < KEPT_CHARACTERS and UNREADABLE not in text:
+            self._characters += len(text)
+            # Outside of a memory zone, which datatrove opens for each text.
+            tokenizer.tokenizer.tokenizer(text)
+        return tokenizer
+
+    @override
+    def word_tokenize(self, text: str) -> list[str]:
+        words: list[str] = self._tokenizer(text).word_tokenize(text)
+        return words
+
+    @override
+    def sent_tokenize(self, text: str) -> list[str]:
+        sentences: list[str] = self._tokenizer(text).sent_tokenize(text)
+        return sentences
+
+    @override
+    def span_tokenize(self, text: str) -> list[tuple[int, int]]:
+        spans: list[tuple[int, int]] = self._tokenizer(text).span_tokenize(text)
+        return spans

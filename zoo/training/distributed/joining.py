@@ -38,16 +38,27 @@ def join(store: Store, rank: int, world_size: int, timeout: float) -> Store:
     which keys are old, so each writes a random token, and the main process answers tokens.
 
     Raises:
-        NotStarted: other processes have not started in time.
+        NotStarted: other processes have not started in time, or before a signal.
     """
     token = uuid.uuid4().hex
-    if rank != 0:
+    try:
+        if rank == 0:
+            return _answer_others(store, token, world_size, timeout)
         store.set(JOIN_KEY.format(rank=rank), token)
         answer_key = ANSWER_KEY.format(token=token)
         wait_for_key(store, answer_key, 0, timeout)
-        own_store = PrefixStore(store.get(answer_key).decode(), store)
-        own_store.add(COUNT_KEY, 1)
-        return own_store
+    except KeyboardInterrupt as error:
+        raise NotStarted(
+            f"interrupted before all {world_size} processes have started",
+            "the launcher says whether one has ended",
+        ) from error
+    own_store = PrefixStore(store.get(answer_key).decode(), store)
+    own_store.add(COUNT_KEY, 1)
+    return own_store
+
+
+def _answer_others(store: Store, token: str, world_size: int, timeout: float) -> Store:
+    """Tell all other processes which part of the store is theirs, and return it."""
     prefix = f"zoo/{token}"
     own_store = PrefixStore(prefix, store)
     deadline = time.monotonic() + timeout

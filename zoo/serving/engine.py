@@ -23,7 +23,7 @@ from zoo.inference.generation.task import GenerationTask
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import BatchTask
 from zoo.serving.errors import RequestTimeout, TooLarge, Unavailable
-from zoo.serving.fair_queue import FairQueue, Job, RowResult
+from zoo.serving.fair_queue import FairQueue, Job, RowResult, WaitingText
 from zoo.serving.stream_turns import ACTIVE_STREAMS, Stream, StreamEnd, StreamTurns
 
 if TYPE_CHECKING:
@@ -230,15 +230,19 @@ class Engine:
                 self._add(self._arrivals.get(timeout=self._seconds_until_timeout()))
         while not self._arrivals.empty():
             self._add(self._arrivals.get())
+        texts = self._queue.waiting_texts
         for _ in range(MAX_WAITS):
-            texts = self._queue.waiting_texts
             if not 0 < texts < ENOUGH_TEXTS:
                 return
             self._call_soon(self._mark_after, LOOP_TURNS)
+            new_texts = 0
             while not isinstance(arrival := self._arrivals.get(), _Mark):
                 self._add(arrival)
-            if self._queue.waiting_texts == texts:
+                if isinstance(arrival, Job):
+                    new_texts += arrival.open_results
+            if new_texts == 0:
                 return
+            texts += new_texts
 
     def _add(self, arrival: "Arrival") -> None:
         if arrival is None:
@@ -292,9 +296,9 @@ class Engine:
         _put_back(choice, groups)
         self._queue.end_turn(clients)
 
-    def _run_group(self, group: "Sequence[tuple[Job, EncodedExample]]") -> None:
+    def _run_group(self, group: Sequence[tuple[Job, WaitingText]]) -> None:
         """Compute texts and deliver their results, so that clients send their next requests."""
-        live_group = [(job, item) for job, item in group if job.is_live]
+        live_group = [(job, text.item) for job, text in group if job.is_live]
         if not live_group:
             return
         finished = _Finished()
@@ -340,7 +344,7 @@ class Engine:
             if truncated and not job.truncate:
                 raise too_long(row, truncated, job.task)
             job.task.check(row)
-            job.tokenized.append(row)
+            job.tokenized.append(WaitingText(row, _cost(job.task, row)))
 
     def _compute(
         self, batch: "Sequence[tuple[Job, EncodedExample]]"
@@ -473,8 +477,8 @@ def _portions(turns: Sequence["deque[Job]"]) -> "list[tuple[Job, list[TextExampl
     for jobs in turns:
         amount = _Amount()
         for job in jobs:
-            for item in job.tokenized:
-                amount.add(item.record)
+            for text in job.tokenized:
+                amount.add(text.item.record)
         for job in jobs:
             portion: list[TextExample] = []
             while job.untokenized and not job.tokenized:
@@ -502,9 +506,9 @@ def too_long(item: "EncodedExample", truncated: int, task: "Task") -> TooLarge:
     )
 
 
-def _take(turns: "Sequence[deque[Job]]", max_tokens: int) -> "list[tuple[Job, EncodedExample]]":
+def _take(turns: "Sequence[deque[Job]]", max_tokens: int) -> list[tuple[Job, WaitingText]]:
     """Return texts of up to a number of tokens, one of each client after another; at least one."""
-    batch: list[tuple[Job, EncodedExample]] = []
+    batch: list[tuple[Job, WaitingText]] = []
     waiting = [jobs for jobs in turns if jobs]
     tokens = 0
     while waiting:
@@ -516,7 +520,7 @@ def _take(turns: "Sequence[deque[Job]]", max_tokens: int) -> "list[tuple[Job, En
                 continue
             job = jobs[0]
             jobs.rotate(-1)
-            cost = _cost(job.task, job.tokenized[0])
+            cost = job.tokenized[0].cost
             if batch and tokens + cost > max_tokens:
                 return batch
             batch.append((job, job.tokenized.popleft()))
@@ -525,26 +529,25 @@ def _take(turns: "Sequence[deque[Job]]", max_tokens: int) -> "list[tuple[Job, En
 
 
 def _put_back(
-    choice: "Sequence[tuple[Job, EncodedExample]]",
-    groups: "Sequence[Sequence[tuple[Job, EncodedExample]]]",
+    choice: Sequence[tuple[Job, WaitingText]], groups: Sequence[Sequence[tuple[Job, WaitingText]]]
 ) -> None:
     """Let the texts of groups that were not computed wait, in the order in which they did."""
     rows = set[tuple[Job, int]]()
     for group in groups:
-        rows.update((job, item.row_id) for job, item in group)
-    for job, item in reversed(choice):
-        if (job, item.row_id) in rows:
-            job.tokenized.appendleft(item)
+        rows.update((job, text.item.row_id) for job, text in group)
+    for job, text in reversed(choice):
+        if (job, text.item.row_id) in rows:
+            job.tokenized.appendleft(text)
 
 
 def _group_by_length(
-    batch: "Sequence[tuple[Job, EncodedExample]]",
-) -> "list[list[tuple[Job, EncodedExample]]]":
+    batch: Sequence[tuple[Job, WaitingText]],
+) -> list[list[tuple[Job, WaitingText]]]:
     """Return the texts of a batch in groups that the task computes in one forward pass each."""
     task = batch[0][0].task
     if not isinstance(task, BatchTask):
         return [list(batch)]
-    costs = [_cost(task, item) for _, item in batch]
+    costs = [text.cost for _, text in batch]
     return [[batch[index] for index in indices] for indices in task.plan_batches(costs)]
 
 

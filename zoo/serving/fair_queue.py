@@ -20,6 +20,18 @@ class RowResult(NamedTuple):
     added: dict[str, Any]
 
 
+class WaitingText(NamedTuple):
+    """A text that is tokenized.
+
+    Attributes:
+        item: the text with its tokens.
+        cost: number of tokens in all rows that it is computed in.
+    """
+
+    item: "EncodedExample"
+    cost: int
+
+
 @dataclass(eq=False)
 class Job:
     """The texts of a request that one task runs.
@@ -46,7 +58,7 @@ class Job:
     done: "asyncio.Future[list[RowResult]]"
     untokenized: "deque[TextExample]"
     first_row: int = 0
-    tokenized: "deque[EncodedExample]" = field(default_factory=deque)
+    tokenized: deque[WaitingText] = field(default_factory=deque)
     results: list[RowResult | None] = field(default_factory=list)
     error: Exception | None = None
     is_cancelled: bool = False

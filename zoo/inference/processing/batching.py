@@ -40,18 +40,20 @@ def plan_batches(
     ``padding_cost`` is the cost of a token of padding, which also counts in the budget.
     """
     order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
-    best = [0.0] + [-1.0] * len(order)  # best[k]: lowest cost of the first k texts
-    cut = [0] * (len(order) + 1)  # cut[k]: start of the batch that ends at k
-    for begin, index in enumerate(order):
-        width = max(lengths[index], 1)
+    count = len(order)
+    sorted_lengths = [max(lengths[index], 1) for index in order]
+    best = [0.0] + [-1.0] * count  # best[k]: lowest cost of the first k texts
+    cut = [0] * (count + 1)  # cut[k]: start of the batch that ends at k
+    for begin, width in enumerate(sorted_lengths):
         size = 0.0
-        last = min(begin + (batch_size or len(order)), len(order))
+        last = min(begin + (batch_size or count), count)
+        cost_before = best[begin] + call_cost
         for end in range(begin + 1, last + 1):
-            length = max(lengths[order[end - 1]], 1)
+            length = sorted_lengths[end - 1]
             size += length + padding_cost * (width - length)
             if size > budget and end > begin + 1:
                 break
-            cost = best[begin] + call_cost + size
+            cost = cost_before + size
             if best[end] < 0 or cost < best[end]:
                 best[end] = cost
                 cut[end] = begin

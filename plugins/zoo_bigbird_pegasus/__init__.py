@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.errors import VerificationError
-from zoo.families.adapters import AdapterTargets, separate_targets
+from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads, source_heads
@@ -40,10 +40,11 @@ class BigBirdPegasus(Seq2SeqFamily):
         **seq2seq_heads("BigBirdPegasus"),
         **source_heads("BigBirdPegasus"),
     }
-    # The encoder's projections have other names than the decoder's, so that peft, which selects
-    # modules by the end of their names, has both.
-    adapter_targets: ClassVar[AdapterTargets] = separate_targets(
-        "q_proj", "k_proj", "v_proj", "fc2"
+    # The Hub's names of the encoder's projections differ from the decoder's.
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
+        low_rank=("query", "value", "q_proj", "v_proj"),
+        rescaled=("key", "value", "k_proj", "v_proj", "fc2"),
+        rescaled_inputs=("fc2",),
     )
 
     @override

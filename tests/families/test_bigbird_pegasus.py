@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tests.families import parity
 from tests.families.making import SEQ2SEQ_SHAPE
+from zoo.adapted_models.targets import AdaptableModel
 from zoo.checkpoint.generation_config import GenerationConfig
 from zoo.conformance.hf_reference import reference_model
 from zoo.inference.generation.generate import generate
@@ -109,3 +110,15 @@ def test_generated_tokens_are_those_of_the_reference(tokens: int) -> None:
     inputs = {"input_ids": ids, "attention_mask": mask}
     results = generate(model, inputs, GenerationConfig(max_new_tokens=12), eos_token_ids=[])
     assert results == written[:, 1:].tolist()
+
+
+def test_adapters_change_both_stacks_by_default() -> None:
+    model = FAMILY.model(SMALL, "seq2seq-lm")
+    adaptable = AdaptableModel.from_model(model, FAMILY, SMALL, "seq2seq-lm")
+    targets = adaptable.select(None, adaptable.targets.low_rank)
+    modules = {site.module for site in adaptable.find_sites(targets)}
+    attention = {f"layers.{number}.attention.qkv" for number in range(SMALL.num_layers)}
+    for number in range(SMALL.decoder_layers):
+        layer = f"decoder.layers.{number}"
+        attention.update((f"{layer}.attention.qkv", f"{layer}.cross.q", f"{layer}.cross.kv"))
+    assert modules == attention

@@ -53,6 +53,13 @@ NOT_RUN = (
         "zoo run search bge-m3",
         "zoo run rerank bge-m3",
     ),
+    *(
+        "zoo run classify my-classifier",
+        "zoo finetune ms-marco-minilm-l6-v2",
+        "zoo finetune longformer-base-4096",
+        "zoo convert ./llama",
+    ),
+    "export ",
 )
 REVIEWS = [
     f'"{text}, say {number} of us.",{label}'
@@ -158,6 +165,11 @@ class Examples:
             (folder / "tables" / f"{name}.csv").write_text(f"title\nA cat.\nIt is {name}.\n")
         (folder / "faq.csv").write_text("question,answer\nWho slept?,The cat.\n")
         (folder / "pairs.csv").write_text("\n".join(["question,answer", *PAIRS]))
+        papers = [{"text": "The tenant pays for the repair. It rained. " * 30} for _ in range(2)]
+        (folder / "papers.jsonl").write_text("\n".join(map(json.dumps, papers)))
+        (folder / "passages.txt").write_text("The tenant pays for the repair of the roof.\n")
+        (folder / "glove.6B.300d.txt").write_text("cat 0.5 1\nsat -1 0.25\nmat 1 1\n")
+        (folder / "sts.csv").write_text("text,text_pair,label\nA cat.,A mat.,3\nIt sat.,A cat.,1\n")
         (folder / "pairs.tsv").write_text("paradigm\tgood\tbad\norder\tI am here.\tam I here.\n")
 
     def run(self, command: str) -> str:
@@ -199,6 +211,9 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examples]:
         answers = tiny_bert(scratch / "answers", "BertForQuestionAnswering")
         server.add("sentence-transformers/all-MiniLM-L6-v2", contents(real()))
         server.add("deepset/bert-base-uncased-squad2", answers)
+        server.add("FacebookAI/roberta-base", tiny_roberta(scratch / "roberta"))
+        longformer = tiny_roberta(scratch / "longformer", "Longformer", attention_window=[8, 8])
+        server.add("allenai/longformer-base-4096", longformer)
         yield Examples(tmp_path_factory.mktemp("examples"), server.url)
 
 
@@ -224,6 +239,22 @@ def tiny_bert(path: Path, architecture: str = "BertForPreTraining") -> dict[str,
     return contents(path)
 
 
+def tiny_roberta(path: Path, family: str = "Roberta", **settings: Any) -> dict[str, bytes]:
+    """Return the files of a small model with RoBERTa's tokens and number of positions."""
+    import transformers
+
+    vocabulary, merges = byte_level(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
+    config: Any = getattr(transformers, f"{family}Config")
+    model: Any = getattr(transformers, f"{family}ForMaskedLM")
+    sizes = {**SMALL, "vocab_size": len(json.loads(vocabulary))}
+    tokens = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "sep_token_id": 2}
+    positions = {"max_position_embeddings": 514, "type_vocab_size": 1}
+    model(config(**sizes, **tokens, **positions, **settings)).save_pretrained(path)
+    (path / "vocab.json").write_text(vocabulary)
+    (path / "merges.txt").write_text(merges)
+    return contents(path)
+
+
 def contents(path: Path) -> dict[str, bytes]:
     files = (file for file in path.rglob("*") if file.is_file())
     return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
@@ -245,7 +276,7 @@ def assert_same_output(expected: str, printed: str) -> None:
 
 
 def test_examples_are_found() -> None:
-    assert len(COMMANDS) > 12 and len(PYTHON) == 3 and len(PASTED_PYTHON) == 3
+    assert len(COMMANDS) > 12 and len(PYTHON) == 4 and len(PASTED_PYTHON) == 3
     assert len([output for output in COMMANDS.values() if output]) == 8
     assert {"minilm", "minilm-onnx", "runs/books", "corpus"} <= WRITERS.keys()
     assert len(WRITES) == len(WRITERS), "two commands write one directory"

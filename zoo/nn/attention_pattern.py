@@ -5,7 +5,11 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from zoo.nn.attention.masks import mask_value
-from zoo.nn.kernels.local_attention import local_attention
+from zoo.nn.kernels.local_attention import (
+    causal_blocks,
+    local_attention,
+    supports_causal_blocks,
+)
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions, add_bias
 
@@ -52,6 +56,17 @@ class AttentionPattern(nn.Module):
         """Whether windows are a part of the mask; see ``Encoder.adds_bias``."""
         return self.causal and any(self.is_local)
 
+    def needs_mask(self, x: Tensor, positions: Positions) -> bool:
+        """Return whether a layer reads a mask of all pairs of tokens.
+
+        Args:
+            x: embeddings, (batch, tokens, hidden).
+            positions: positions of the tokens.
+        """
+        if not self.causal or not all(self.is_local):
+            return True
+        return not all(supports_causal_blocks(x, positions, window) for window in set(self.windows))
+
     def forward(
         self, x: Tensor, inputs: AttentionInputs, positions: Positions
     ) -> list[AttentionInputs]:
@@ -91,5 +106,7 @@ class AttentionPattern(nn.Module):
             in_graphs = all(self.is_local)
             local = local_attention(x, mask, positions, window, in_graphs=in_graphs)
             return AttentionInputs(local, rotation)
+        if supports_causal_blocks(x, positions, window):
+            return AttentionInputs(causal_blocks(x, positions, window), rotation)
         is_far = (positions.distance <= -window)[:, None]
         return AttentionInputs(add_bias(mask, is_far.to(x.dtype) * mask_value(x.dtype)), rotation)

@@ -118,10 +118,12 @@ class CausalBackbone(Encoder):
             position_ids = keys[:, past:]
         assert keys is not None, "packed rows have no cache: queries are keys"
         x = self.embeddings(input_ids, token_type_ids, position_ids)
-        segments = attention_mask
+        segments = attention_mask if document_ids is None else document_ids
+        positions = Positions(position_ids, keys, segments)
         mask: Any
-        if document_ids is not None:
-            segments = document_ids
+        if self.pattern is not None and not self.pattern.needs_mask(x, positions):
+            mask = None
+        elif document_ids is not None:
             mask = self.documents_mask(document_ids, x, causal=self.causal)
         elif self.causal:
             mask = causal_mask(
@@ -129,7 +131,7 @@ class CausalBackbone(Encoder):
             )
         else:
             mask = padding_mask(attention_mask, x.dtype)
-        inputs = self.attention_inputs(x, mask, Positions(position_ids, keys, segments))
+        inputs = self.attention_inputs(x, mask, positions)
         block_inputs: list[Tensor] = []
         for number, (index, (layer_mask, rotation)) in enumerate(
             zip(self.order, inputs, strict=True)

@@ -64,6 +64,38 @@ def local_attention(
     return LocalAndGlobal(window_mask(mask, positions, reach, x), tokens)
 
 
+def supports_causal_blocks(x: Tensor, positions: Positions, window: int) -> bool:
+    """Return whether causal attention to a window is computed in blocks here.
+
+    Rows have to be long enough for blocks to be faster than a mask, and to begin without cached
+    tokens; and tokens that attend to each other have to be neighbours in them.
+
+    Args:
+        x: embeddings, (batch, tokens, hidden).
+        positions: positions of the tokens.
+        window: number of tokens that a token attends to, itself included.
+    """
+    if torch.compiler.is_compiling() or needs_masks():
+        return False
+    tokens = x.shape[1]
+    if positions.keys.shape[1] != tokens or tokens <= 2 * max(window, SMALLEST_BLOCK):
+        return False
+    is_next = positions.queries.diff(dim=1) == 1
+    segments = positions.segments
+    if segments is None:
+        return bool(is_next.all())
+    goes_on = segments[:, 1:] == segments[:, :-1]
+    is_padding = segments[:, 1:] == 0
+    is_new = segments[:, 1:] > segments.cummax(dim=1).values[:, :-1]  # Not seen in the row before.
+    return bool((is_padding | torch.where(goes_on, is_next, is_new)).all())
+
+
+def causal_blocks(x: Tensor, positions: Positions, window: int) -> RowBlocks:
+    """Return the blocks of causal attention to a window; see ``supports_causal_blocks``."""
+    size = max(window // 2, SMALLEST_BLOCK)
+    return RowBlocks.from_rows(positions.segments, x, window - 1, 0, size=size)
+
+
 def documents_on_device(
     x: Tensor, mask: Tensor | DocumentOffsets | None, segments: Tensor | None
 ) -> DocumentOffsets | None:

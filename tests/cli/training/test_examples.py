@@ -144,10 +144,17 @@ def test_the_text_of_examples_names_labels(corpus: Path) -> None:
     assert "  forward_targets: " in done.stdout, done.stderr
 
 
-def test_errors_are_of_one_line(corpus: Path) -> None:
+def test_errors_are_of_one_line(corpus: Path, tmp_path: Path) -> None:
     for arguments in (["gpt", "--objective", "masked-lm"], ["nothing"], ["bert", "--count", "0"]):
         done = zoo("examples", *arguments, "--train", corpus)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n")
+    done = zoo("examples", "gpt", "--train", empty)
+    assert (done.returncode, done.stderr) == (
+        4,
+        f"error: there is no text in {empty}; name others\n",
+    )
 
 
 def test_only_the_first_documents_are_read(tmp_path: Path) -> None:

@@ -125,6 +125,8 @@ def read_first_documents(
                         characters += len(part)
                 if characters >= max_characters:
                     return documents
+    if not documents:
+        raise SourceError(f"there is no text in {', '.join(map(str, paths))}", "name others")
     return documents
 
 

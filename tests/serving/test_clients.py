@@ -436,6 +436,21 @@ def test_run_answers_as_zoo_run_does(server: Server, models: Path) -> None:
         assert result["score"] == pytest.approx(row["score"], abs=RUN)
 
 
+def test_run_answers_with_passages(server: Server, models: Path) -> None:
+    text = "One sentence. Another one. And a third."
+    options = {"chunks": "sentences", "late_chunking": True}
+    reply = server.post(
+        "/run/embed", {"model": "minilm", "inputs": [text, "b"], "options": options}
+    )
+    assert reply.status == 200, reply.body
+    rows = run("embed", models / "minilm", "--chunks", "sentences", "--late-chunking", texts=[text])
+    results = reply.body["results"]
+    assert [result["text"] for result in results] == [*(row["text"] for row in rows), "b"]
+    for result, row in zip(results, rows, strict=False):
+        assert (result["start"], result["end"]) == (row["start"], row["end"])
+        assert distance(result["embedding"], row["embedding"]) < RUN
+
+
 def test_curl_embeds(server: Server, embedded: Vectors) -> None:
     words = ["curl", "--silent", "--show-error", "--fail", f"{server.url}/v1/embeddings"]
     body = json.dumps({"model": "minilm", "input": TEXTS[0]})

@@ -69,6 +69,39 @@ def test_scores_are_correlated_where_the_file_has_them(small: Small, tmp_path: P
     assert zoo.evaluate(model, task=TASK, eval=plain, pair="pair").metrics["texts"] == 4
 
 
+def test_long_texts_are_read_in_windows(small: Small, tmp_path: Path) -> None:
+    """Correlation and retrieval of vectors that are pooled over windows."""
+    stats: Any = pytest.importorskip("scipy.stats")
+    model, _ = small("BertModel")
+    long_rows = list[dict[str, Any]]()
+    for number, row in enumerate(ROWS):
+        pair = " ".join([row["pair"], row["other"]] * (3 + number))
+        long_rows.append({"text": row["text"], "pair": pair, "label": number % 3})
+    texts = [row["text"] for row in long_rows]
+    pairs = [row["pair"] for row in long_rows]
+    options: dict[str, Any] = {"max_seq_len": 9, "doc_stride": 2, "window_pooling": "max"}
+    first = model.embed(texts)
+    second = model.embed(pairs, **options)
+    norms = np.linalg.norm(first, axis=1)[:, None] * np.linalg.norm(second, axis=1)
+    cosines = first @ second.T / norms
+    data = write_table(tmp_path / "t.jsonl", long_rows)
+    result = zoo.evaluate(model, task=TASK, eval=data, pair="pair", **options)
+    labels = [row["label"] for row in long_rows]
+    expected = stats.spearmanr(np.diag(cosines), labels).statistic
+    assert result.metrics["spearman"] == pytest.approx(expected)
+    assert "truncated" not in result.metrics
+    unlabelled = [{"text": row["text"], "pair": row["pair"]} for row in long_rows]
+    plain = write_table(tmp_path / "plain.jsonl", unlabelled)
+    found = zoo.evaluate(model, task=TASK, eval=plain, pair="pair", **options).metrics
+    queries = list(dict.fromkeys(texts))
+    reciprocal_ranks = []
+    for query in queries:
+        scores = cosines[texts.index(query)]
+        own = [scores[k] for k, text in enumerate(texts) if text == query]
+        reciprocal_ranks.append(1 / (1 + int((scores > max(own)).sum())))
+    assert found["mrr"] == pytest.approx(np.mean(reciprocal_ranks))
+
+
 def test_embeddings_are_cut(small: Small, tmp_path: Path) -> None:
     """Correlation and retrieval of the first 8 numbers of each embedding."""
     stats: Any = pytest.importorskip("scipy.stats")

@@ -51,6 +51,14 @@ def test_logits_of_a_text_are_the_mean_over_windows(small: Small) -> None:
         expected = softmax(np.mean(rows, axis=0))
         np.testing.assert_allclose(list(result["scores"].values()), expected, atol=1e-5)
         assert "truncated" not in result
+    rows = window_logits(source, "BertForSequenceClassification", LONG, PARTS)
+    pooled: dict[Any, Any] = {"max": np.max(rows, axis=0), "first": rows[0]}
+    for pooling, logits in pooled.items():
+        (result,) = model.classify(
+            [LONG], doc_stride=STRIDE, max_seq_len=LENGTH, window_pooling=pooling
+        )
+        np.testing.assert_allclose(list(result["scores"].values()), softmax(logits), atol=1e-5)
+        assert result.get("truncated", 0) == (7 if pooling == "first" else 0)
     with pytest.warns(UserWarning, match=r"2 of \d texts were longer than 8 tokens"):
         cut = model.classify(texts, max_seq_len=LENGTH)
     assert cut[0]["truncated"] == 7 and cut[0]["scores"] != results[0]["scores"]

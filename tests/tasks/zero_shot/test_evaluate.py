@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,17 @@ def test_words_stand_for_labels_and_templates_vary(small: Small, tmp_path: Path)
         accuracies.append(sum(right) / len(right))
     assert result.metrics["accuracy"] == pytest.approx(np.mean(accuracies))
     assert result.details["variation"]["template"]["highest"] == max(accuracies)
+    reading: dict[str, Any] = {"max_seq_len": 9, "doc_stride": 0, "window_pooling": "max"}
+    in_windows = ZeroShotEvaluation(
+        model.checkpoint,
+        model.session,
+        template=templates[0],
+        label_words="0=d e,1=j",
+        **reading,
+    )
+    found = model.zero_shot(texts, ["d e", "j"], hypothesis_template=templates[0], **reading)
+    right = [r["labels"][0] == words[label] for r, label in zip(found, labels, strict=True)]
+    assert in_windows.evaluate([data]).metrics["accuracy"] == pytest.approx(np.mean(right))
     once = ZeroShotEvaluation(
         model.checkpoint, model.session, template=templates[1], label_words="0=d e,1=j"
     )

@@ -353,6 +353,7 @@ def test_a_run_that_is_killed_and_started_again(inputs: Path, store: Store) -> N
     ("url", "code", "message"),
     [
         (f"s3://{DENIED}/out.jsonl", 4, "access is denied"),
+        ("s3://no-such-bucket/out.jsonl", 4, "s3://no-such-bucket does not exist"),
         ("https://host/out.jsonl", 2, "can only be read"),
         ("s3://bucket", 2, "is a whole bucket"),
     ],

@@ -198,6 +198,19 @@ def require_writable(url: RemoteUrl) -> None:
         raise UsageError(f"{url} is a whole bucket", f"give a folder of it, such as {url}/name")
 
 
+def require_bucket(url: RemoteUrl) -> None:
+    """Check that the bucket of an ``s3://`` URL exists, before anything is computed for it.
+
+    Raises:
+        SourceError: it does not exist, or may not be read.
+    """
+    if url.scheme != "s3":
+        return  # Others have a right of its own for reading what a bucket is.
+    bucket = url.with_key("")
+    filesystem = open_filesystem(url)
+    _call(bucket, lambda: filesystem.info(str(bucket)))
+
+
 def open_filesystem(url: RemoteUrl, *, repeats_parts: bool = False) -> Any:
     """Return the file system of fsspec for a URL, which reads credentials of the environment.
 

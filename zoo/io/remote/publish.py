@@ -115,6 +115,8 @@ class RemoteOutput:
         if resume and self._use == "run":
             return
         remote_files = self._list()
+        if not remote_files:
+            client.require_bucket(self.url)
         self._read_record()
         if self._use == "job" and (JOB_RECORD in remote_files or not remote_files):
             for path in self._placeholders():

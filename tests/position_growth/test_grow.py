@@ -175,6 +175,24 @@ def test_rotary_frequencies_are_those_of_transformers(
     assert load_checkpoint(tmp_path / "again").config == checkpoint.config
 
 
+def test_perplexity_of_a_decoder_is_measured(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = byte_level_roberta(hub_checkpoint, "GPT2LMHeadModel", n_positions=POSITIONS)
+    (source / "tokenizer_config.json").write_text('{"bos_token": "a", "eos_token": "a"}')
+    file = tmp_path / "texts.txt"
+    file.write_text("the cat sat on the mat and the dog sat on the log. " * 8)
+    output = tmp_path / "model"
+    zoo.convert(source, output=output, max_seq_len=LONG, eval=file)
+    record = load_checkpoint(output).manifest.account["grown_positions"]
+    # Each token of the text is scored once, in windows of both lengths.
+    assert record["before"]["tokens"] == record["after"]["tokens"] > LONG
+    result = zoo.evaluate(output, task="perplexity", eval=file, backend="cpu", record=False)
+    assert record["after"]["perplexity"] == pytest.approx(result.metrics["perplexity"])
+    plain = tmp_path / "plain"
+    zoo.convert(source, output=plain)
+    result = zoo.evaluate(plain, task="perplexity", eval=file, backend="cpu", record=False)
+    assert record["before"]["perplexity"] == pytest.approx(result.metrics["perplexity"])
+
+
 def refuse(arguments: Sequence[object], capsys: pytest.CaptureFixture[str]) -> str:
     """Run ``zoo convert``, which is wrong usage; return its one line."""
     code = exit_code(["convert", *map(str, arguments)])

@@ -170,7 +170,11 @@ def _perplexity_of(files: Sequence[Path], checkpoint: "Checkpoint", name: str) -
         )
 
     def measure(model: "Checkpoint") -> dict[str, float]:
-        result = evaluate(model.path, eval=list(files), task=task, backend="cpu", record=False)
+        try:
+            result = evaluate(model.path, eval=list(files), task=task, backend="cpu", record=False)
+        except UsageError as error:
+            # The directory is a temporary one.
+            raise UsageError(error.what.replace(str(model.path), name), error.hint) from error
         return dict(result.metrics)
 
     return measure

@@ -174,6 +174,17 @@ def test_captured_attention_is_what_the_blocks_compute() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("training", [False, True])
+def test_compiled_models_compute_the_same(training: bool) -> None:
+    model = parity.random_model(BIGBIRD, BLOCKS, "masked-lm").train(training)
+    compiled: Any = torch.compile(model, backend="eager")
+    for tokens in (61, 70, 20):
+        ids, mask = batch(tokens)
+        logits = compiled(ids, mask)["logits"]
+        torch.testing.assert_close(logits, model(ids, mask)["logits"], rtol=0, atol=1e-12)
+
+
+@pytest.mark.long
 def test_one_graph_has_full_and_block_sparse_attention() -> None:
     model = parity.random_model(BIGBIRD, replace(BLOCKS, num_layers=1), "masked-lm").float()
     spec = BIGBIRD.onnx(BLOCKS, "masked-lm")

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ def padded(tokens: int) -> Tensor:
     return segments
 
 
-def block_counts(num_blocks: int, random_blocks: np.ndarray | None, first: int) -> Tensor:
+def block_counts(num_blocks: int, random_blocks: Tensor | None, first: int) -> Tensor:
     """Return how often each block of keys counts, (heads, blocks, blocks), by the definition."""
     counts = torch.zeros(HEADS, num_blocks, num_blocks, dtype=torch.float64)
     for head in range(HEADS):
@@ -71,8 +70,9 @@ def test_blocks_equal_attention_of_pairs(tokens: int, drawn: bool, documents: bo
         segments[:, tokens // 3 :] *= 2
     random_blocks = None
     if drawn:  # Some are also global or in the window, and count again.
-        rng = np.random.default_rng(tokens)
-        random_blocks = rng.integers(0, num_blocks, (HEADS, num_blocks - 2, 2))
+        draw = torch.Generator().manual_seed(tokens)
+        shape = (HEADS, num_blocks - 2, 2)
+        random_blocks = torch.randint(0, num_blocks, shape, generator=draw)
     first = 1 if drawn else 3
     blocks = SparseBlocks.for_row(
         q, SIZE, num_blocks, random_blocks=random_blocks, first_block_count=first
@@ -91,7 +91,8 @@ def test_blocks_equal_attention_of_pairs(tokens: int, drawn: bool, documents: bo
 def test_the_dense_mask_has_the_same_counts() -> None:
     tokens = 41
     q, k, v = heads_of(tokens)
-    random_blocks = np.random.default_rng(0).integers(0, 11, (HEADS, 9, 2))
+    draw = torch.Generator().manual_seed(0)
+    random_blocks = torch.randint(0, 11, (HEADS, 9, 2), generator=draw)
     blocks = SparseBlocks.for_row(q, SIZE, 11, random_blocks=random_blocks)
     dense = F.scaled_dot_product_attention(q, k, v, attn_mask=blocks.dense_mask(tokens)[None])
     torch.testing.assert_close(attend(q, k, v, blocks), dense, rtol=0, atol=1e-12)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from zoo.nn.attention_pattern import AttentionPattern
 from zoo.nn.kernels.packed_attention import needs_masks
-from zoo.nn.packed_attention import DocumentOffsets
+from zoo.nn.packed_attention import DocumentOffsets, outside_of_graphs
 from zoo.nn.positions import AttentionInputs, Positions, add_bias
 from zoo.nn.random_blocks import draw_random_blocks, most_attended_blocks
 from zoo.nn.sparse_blocks import GraphBlocks, SparseBlocks
@@ -96,7 +96,14 @@ class BlockSparsePattern(AttentionPattern):
         if not self.training:
             count = 1 + self.num_random_blocks
             return SparseBlocks.for_row(x, self.block_size, num_blocks, first_block_count=count)
-        random_blocks = draw_random_blocks(
+        random_blocks = self.random_blocks(layer, num_blocks, x)
+        return SparseBlocks.for_row(x, self.block_size, num_blocks, random_blocks=random_blocks)
+
+    @outside_of_graphs
+    def random_blocks(self, layer: int, num_blocks: int, x: Tensor) -> Tensor:
+        """Return the random blocks of a layer in training; see ``draw_random_blocks``."""
+        # NumPy's generators cannot be compiled.
+        blocks = draw_random_blocks(
             layer,
             num_blocks,
             num_heads=self.num_heads,
@@ -104,4 +111,4 @@ class BlockSparsePattern(AttentionPattern):
             block_size=self.block_size,
             max_positions=self.max_positions,
         )
-        return SparseBlocks.for_row(x, self.block_size, num_blocks, random_blocks=random_blocks)
+        return torch.tensor(blocks, device=x.device)

@@ -3,18 +3,15 @@
 Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", arXiv:2007.14062, appendix D.
 """
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.nn.attention.masks import mask_value
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
@@ -45,7 +42,7 @@ class SparseBlocks(NamedTuple):
         size: int,
         num_blocks: int,
         *,
-        random_blocks: "NDArray[np.int64] | None" = None,
+        random_blocks: Tensor | None = None,
         first_block_count: int = 1,
     ) -> "SparseBlocks":
         """Return the blocks of a row.
@@ -54,7 +51,7 @@ class SparseBlocks(NamedTuple):
             like: a tensor with the dtype and device of the attention scores.
             size: number of tokens of a block.
             num_blocks: number of blocks of the row; the last one may be shorter.
-            random_blocks: (heads, blocks - 2, random blocks), see
+            random_blocks: (heads, blocks - 2, random blocks), int64, see
                 ``zoo.nn.random_blocks.draw_random_blocks``; ``None`` for no random blocks. One
                 that is also global or in the window counts again.
             first_block_count: how often each key of the first block counts.
@@ -67,14 +64,14 @@ class SparseBlocks(NamedTuple):
         # The window of the second block contains the first one, and likewise at the end.
         bias[:, 2].masked_fill_(blocks == 1, mask_value(like.dtype))
         bias[:, 4].masked_fill_(blocks == num_blocks - 2, mask_value(like.dtype))
-        bias[:, 0] = float(np.log(first_block_count))
+        bias[:, 0] = math.log(first_block_count)
         keys = keys[None]
         bias = bias[None]
         if random_blocks is not None:
-            drawn = torch.tensor(random_blocks, device=like.device)
-            heads = drawn.shape[0]
-            keys = torch.cat((keys.expand(heads, -1, -1), drawn), dim=2)
-            bias = torch.cat((bias.expand(heads, -1, -1), torch.zeros_like(drawn)), dim=2)
+            heads = random_blocks.shape[0]
+            keys = torch.cat((keys.expand(heads, -1, -1), random_blocks), dim=2)
+            no_bias = torch.zeros_like(random_blocks, dtype=bias.dtype)
+            bias = torch.cat((bias.expand(heads, -1, -1), no_bias), dim=2)
         return cls(size, keys, bias)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, attend: Attend) -> Tensor:
@@ -237,7 +234,7 @@ class GraphBlocks(NamedTuple):
             dim=1,
         )
         first_bias = torch.zeros(self.full_blocks, dtype=dtype, device=blocks.device)
-        first_bias[0] = float(np.log(self.first_block_count))
+        first_bias[0] = math.log(self.first_block_count)
         sparse_bias = torch.where(is_excluded, excluded, first_bias)
         all_keys = torch.arange(self.full_blocks, device=blocks.device)
         all_bias = (all_keys > last).to(dtype) * excluded

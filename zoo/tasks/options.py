@@ -57,6 +57,11 @@ WINDOW_POOLING = TaskOption(
     "Pool windows: their mean, their max, or the first one only.  [default: mean]",
     choices=("mean", "max", "first"),
 )
+EVAL_WINDOW_POOLING = replace(
+    WINDOW_POOLING,
+    help="Pool windows: their mean, their max, or the first one only.  [default: mean; of "
+    "reranker and retrieval the best window, max]",
+)
 SCORE_POOLING = replace(
     WINDOW_POOLING,
     help="Score a text by its best window (max), their mean, or the first one only.  "

@@ -239,7 +239,11 @@ RUN: Mapping[str, tuple[str, str, Sequence[Any]]] = {
     "zero-shot in windows": (
         "zero-shot",
         "text-classification-relation",
-        (*TEXTS, "--label", "good", "--label", "bad", "--max-seq-len", 9, "--doc-stride", 0),
+        (
+            *TEXTS,
+            *("--label", "good", "--label", "bad", "--template", "{}"),
+            *("--max-seq-len", 8, "--doc-stride", 0),
+        ),
     ),
     "prompt": ("prompt", "model/bert", (*TEXTS, *PROMPT)),
     "question-answering": ("answer", "question-answering", ("which?", "the good day")),

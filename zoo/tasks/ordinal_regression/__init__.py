@@ -4,12 +4,12 @@ from zoo.families.tasks import TaskSpec
 from zoo.tasks.options import (
     DOC_STRIDE,
     EVAL_METRIC,
+    EVAL_WINDOW_POOLING,
     LABEL_COLUMNS,
     LABELLED,
     MAX_SEQ_LEN,
     METRIC,
     PAIR,
-    WINDOW_POOLING,
 )
 from zoo.tasks.text_classification import RUN_OPTIONS
 
@@ -26,7 +26,7 @@ TASKS = (
         train_options=(DOC_STRIDE, METRIC),
         settings=("data.labels",),
         columns=LABEL_COLUMNS,
-        eval_options=(*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE, WINDOW_POOLING, EVAL_METRIC),
+        eval_options=(*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE, EVAL_WINDOW_POOLING, EVAL_METRIC),
         metrics=("quadratic_kappa",),
     ),
 )

@@ -3,11 +3,11 @@
 from zoo.families.tasks import TaskColumn, TaskSpec
 from zoo.tasks.options import (
     DIM,
+    EVAL_WINDOW_POOLING,
     LABEL_COLUMNS,
     LABELLED,
     MAX_SEQ_LEN,
     PAIR,
-    WINDOW_POOLING,
     WINDOWS,
 )
 
@@ -16,7 +16,7 @@ TASKS = (
         "pair-classification",
         "Tell whether two texts belong together, by a threshold of their score.",
         evaluate="zoo.tasks.pair_classification.evaluate:PairClassificationEvaluation",
-        eval_options=(*LABELLED, PAIR, DIM, MAX_SEQ_LEN, WINDOWS, WINDOW_POOLING),
+        eval_options=(*LABELLED, PAIR, DIM, MAX_SEQ_LEN, WINDOWS, EVAL_WINDOW_POOLING),
         columns={**LABEL_COLUMNS, "pair": TaskColumn()},
         metrics=("average_precision",),
     ),

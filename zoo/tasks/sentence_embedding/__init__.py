@@ -4,6 +4,7 @@ from zoo.families.tasks import TaskSpec
 from zoo.tasks.options import (
     DIM,
     EVAL_NEGATIVES,
+    EVAL_WINDOW_POOLING,
     LABELLED,
     MAX_SEQ_LEN,
     NEGATIVES,
@@ -48,7 +49,7 @@ TASKS = (
             DIM,
             MAX_SEQ_LEN,
             WINDOWS,
-            WINDOW_POOLING,
+            EVAL_WINDOW_POOLING,
         ),
         metrics=("spearman", "mrr"),  # of pairs with scores, else of retrieval
         pipeline_tag="feature-extraction",

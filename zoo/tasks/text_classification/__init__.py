@@ -7,6 +7,7 @@ from zoo.families.tasks import ModelField, SmokeTest, TaskColumn, TaskOption, Ta
 from zoo.tasks.options import (
     DOC_STRIDE,
     EVAL_METRIC,
+    EVAL_WINDOW_POOLING,
     LABEL_COLUMNS,
     LABELLED,
     MAX_SEQ_LEN,
@@ -17,7 +18,7 @@ from zoo.tasks.options import (
 )
 
 RUN_OPTIONS = (WINDOWS, WINDOW_POOLING)
-EVAL_OPTIONS = (*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE, WINDOW_POOLING, EVAL_METRIC)
+EVAL_OPTIONS = (*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE, EVAL_WINDOW_POOLING, EVAL_METRIC)
 SEPARATOR = TaskOption(
     "label_separator", "Separator of the labels of a text.  [default: ,]", metavar="TEXT"
 )

@@ -1,7 +1,13 @@
 """Classification by labels in words, without training, by a model of natural language inference."""
 
 from zoo.families.tasks import TaskColumn, TaskOption, TaskSpec
-from zoo.tasks.options import LABELLED, MAX_SEQ_LEN, WINDOW_POOLING, WINDOWS
+from zoo.tasks.options import (
+    EVAL_WINDOW_POOLING,
+    LABELLED,
+    MAX_SEQ_LEN,
+    WINDOW_POOLING,
+    WINDOWS,
+)
 from zoo.tasks.prompt import VARIED
 
 TEMPLATE = "This example is {}."  # as in transformers' pipeline
@@ -46,7 +52,7 @@ TASKS = (
             WINDOW_POOLING,
         ),
         columns={"text": TaskColumn("text"), "label": TaskColumn("label", "class")},
-        eval_options=(*LABELLED, MAX_SEQ_LEN, WINDOWS, WINDOW_POOLING, *VARIED),
+        eval_options=(*LABELLED, MAX_SEQ_LEN, WINDOWS, EVAL_WINDOW_POOLING, *VARIED),
         examples=EXAMPLES,
     ),
 )

@@ -21,7 +21,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("kept_characters", [0, 200, words.KEPT_CHARACTERS])
-@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize("language", ["en", pytest.param("de", marks=pytest.mark.long)])
 def test_words_and_sentences_are_those_of_datatrove(
     language: str, kept_characters: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

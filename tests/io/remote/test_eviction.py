@@ -63,7 +63,8 @@ def test_the_least_recently_used_is_removed(store: Store) -> None:
     assert downloads() == {"b": 2, "c": 2}
 
 
-def test_what_is_read_stays(store: Store) -> None:
+@pytest.mark.long
+def test_what_another_process_reads_stays(store: Store) -> None:
     put(store, "a", "b", "c", "d")
     paths = [fetch(store.at(name)) for name in "abc"]
     assert [path.name for path in paths if not path.is_file()] == []
@@ -86,6 +87,15 @@ def test_what_is_read_stays(store: Store) -> None:
     end_use()
     fetch(store.at("c"))
     assert set(downloads()) == {"b", "c"}
+
+
+def test_what_this_process_reads_stays(store: Store) -> None:
+    put(store, "a", "b", "c", "d")
+    paths = [fetch(store.at(name)) for name in "abc"]
+    assert [path.name for path in paths if not path.is_file()] == []
+    end_use()
+    fetch(store.at("d"))
+    assert set(downloads()) == {"c", "d"}
 
 
 def test_a_copy_of_two_snapshots_is_removed_with_the_last_one(store: Store) -> None:

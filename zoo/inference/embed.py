@@ -226,6 +226,8 @@ class Embed(WindowedTask):
     def cut_remedy(self) -> str:
         if self.role == "query" or not self.offers_windows:
             return ""
+        if self.splitter is not None:  # A passage may have more tokens by itself than in its text.
+            return "a smaller --chunk-size keeps them whole"
         if self.is_multi_vector:
             return "--chunks tokens embeds all of their passages"
         return super().cut_remedy

@@ -126,3 +126,16 @@ def test_in_parts_value_and_gradient_are_the_same(monkeypatch: pytest.MonkeyPatc
     assert totals == pytest.approx([grouped_by_hand(*logits, 3, 2.0)] * 2, rel=1e-10)
     for first, second in zip(*gradients, strict=True):
         torch.testing.assert_close(first, second, rtol=1e-12, atol=1e-14)
+
+
+def test_rows_that_are_selected_have_the_loss_of_them_all() -> None:
+    """Also rows that do not follow one another, such as those of a source."""
+    torch.manual_seed(0)
+    student = torch.randn(6, 9)
+    top = top_logits(torch.randn(6, 9), 3, columns=9, temperatures=(2.0,))
+    parts = []
+    for rows in (torch.tensor([0, 2, 5]), torch.tensor([1, 3, 4])):
+        selected = top.select(rows)
+        parts.append(kl_divergence(student[rows], [selected], temperature=2.0, columns=9))
+    expected = kl_divergence(student, [top], temperature=2.0, columns=9)
+    assert sum(parts).item() == pytest.approx(expected.item(), rel=1e-6)  # type: ignore[union-attr]

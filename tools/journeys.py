@@ -161,7 +161,7 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
         Step(
             "eval runs/german/model --task pseudo-perplexity --eval german.txt", "perplexity +[0-9]"
         ),
-        Step("finetune longformer --train german.txt", "no model is called 'longformer'; see", 2),
+        Step("finetune whisper --train german.txt", "no model is called 'whisper'; see", 2),
     ),
     "lecturer": (
         CONVERT,

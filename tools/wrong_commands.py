@@ -87,9 +87,9 @@ MISTAKES: dict[str, tuple[int, str]] = {
         2,
         "end the name in .html",
     ),
-    "finetune longformer --train table.tsv": (
+    "finetune whisper --train table.tsv": (
         2,
-        "no model is called 'longformer'; see `zoo models`",
+        "no model is called 'whisper'; see `zoo models`",
     ),
     "finetune bert --train table.tsv --text txt": (2, "no column 'txt'; did you mean text"),
 }

@@ -26,7 +26,6 @@ from zoo.errors import UsageError, VerificationError
 from zoo.families.base import Family
 from zoo.families.longer import LongerModel
 from zoo.families.random_inputs import random_inputs
-from zoo.inference.load_model import load_model
 from zoo.io.digests.files import hash_folder
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
@@ -240,6 +239,8 @@ def _grown(reader: TensorReader, name: str, special_rows: int, count: int) -> Te
 def require_same_outputs(old: Checkpoint, new: Checkpoint, window: int) -> None:
     """Check that both models compute the same for texts that a window holds."""
     import torch
+
+    from zoo.inference.load_model import load_model
 
     spec = old.family.onnx(old.config, old.head_name)
     lengths = [min(length, window) for length in ROW_LENGTHS]

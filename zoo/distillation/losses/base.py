@@ -25,7 +25,6 @@ from zoo.distillation.outputs import (
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.distillation import LayerMap
 from zoo.families.tasks import LabelType
-from zoo.objectives.base import SOURCE_IDS
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -482,6 +481,8 @@ class LogitsLoss(DistillationLoss):
         self, student: ModelOutput, teachers: Sequence[ModelOutput]
     ) -> "tuple[Tensor, Tensor] | None":
         import torch
+
+        from zoo.objectives.base import SOURCE_IDS
 
         rows = student.logit_rows(self.logits_of, everywhere=self.everywhere)
         if rows is None:

@@ -34,6 +34,7 @@ CONFIG_MAP = ConfigMap(
     },
     fixed=FIXED,
     ignored=IGNORED,
+    aliases={"attention_probs_dropout_prob": "attention_dropout"},
 )
 SIZES = {
     # Sources of more than 28 tokens have block-sparse attention.

@@ -14,6 +14,8 @@ import zoo
 from zoo.api.arguments import RANGES, Range, literal_values
 from zoo.cli import cli
 from zoo.cli.task_options import declared_options
+from zoo.inference.processing.passages import Chunks
+from zoo.inference.processing.windows import WindowPooling
 from zoo.plugins.tasks import find_task, find_tasks
 from zoo.tasks.retrieval.approximate import SearchMethod
 from zoo.tasks.token_classification.entities import Aggregate
@@ -53,6 +55,8 @@ LITERALS = {  # Choices of methods, whose annotations are text.
     "output_dtype": zoo.api.VectorType,
     "search_method": SearchMethod,
     "aggregate": Aggregate,
+    "window_pooling": WindowPooling,
+    "chunks": Chunks,
 }
 
 

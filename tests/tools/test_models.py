@@ -15,6 +15,9 @@ COMPARED_ELSEWHERE = {
     "Alibaba-NLP/gte-multilingual-base": "tests/families/test_gte.py",
     "Alibaba-NLP/gte-multilingual-reranker-base": "tests/families/test_gte.py",
     "facebook/xglm-564M": "tests/families/test_opt.py",
+    "allenai/longformer-base-4096": "tests/families/test_longformer.py",
+    "allenai/led-base-16384": "tests/families/test_led.py",
+    "google/bigbird-roberta-base": "tests/families/test_bigbird.py",
 }
 
 

@@ -228,10 +228,10 @@ def join_token_vectors(
 ) -> "NDArray[np.floating[Any]]":
     """Return the vectors of all tokens, (tokens, width), each from the first window that has it.
 
-    Later windows read tokens that they share with the previous one as context only: "long late
-    chunking" in section 4.2 of Günther et al. 2024 (arXiv:2409.04701), and the code released with
-    it. The special tokens and the prompt at the beginning are the first window's, and those at
-    the end the last one's. ``values`` are (tokens, width) of each window, without padding.
+    Later windows read tokens that they share with the previous one as context only, which Günther
+    et al. 2024 (arXiv:2409.04701) call long late chunking. The special tokens and the prompt at
+    the beginning are the first window's, and those at the end the last one's. ``values`` are
+    (tokens, width) of each window, without padding.
     """
     import numpy as np
 

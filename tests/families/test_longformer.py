@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, ClassVar
 
+import onnx
+import onnxruntime
 import pytest
 import torch
 import transformers
@@ -16,7 +18,9 @@ from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import keep_float64, reference_model
 from zoo.errors import UsageError, VerificationError
+from zoo.exporting.graph.trace import trace
 from zoo.families.global_tokens import parse_global_tokens
+from zoo.families.random_inputs import random_inputs
 from zoo.inference.load_model import load_model
 from zoo.nn.global_tokens import GlobalTokenRule
 from zoo.testing.conformance import FamilyTests
@@ -337,3 +341,34 @@ def test_global_tokens_are_an_option_of_conversions(roberta: Path, tmp_path: Pat
     with pytest.raises(UsageError, match="attention of roberta has no global tokens"):
         zoo.convert(roberta, output=tmp_path / "bad", global_tokens="first")
     assert not (tmp_path / "bad").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("head", ["none", "question-answering"])
+def test_graphs_compute_windows_of_all_lengths(head: str, tmp_path: Path) -> None:
+    """From one token to many windows; the number of global tokens may depend on the text."""
+    config = parity.suited(replace(SMALL, max_positions=402), head)
+    model = parity.random_model(LONGFORMER, config, head).float()
+    spec = LONGFORMER.onnx(config, head)
+    program = trace(model, random_inputs(spec, config, (17, 9, 5)), spec, 20)
+    program.save(str(tmp_path / "graph.onnx"))
+    session = onnxruntime.InferenceSession(str(tmp_path / "graph.onnx"))
+    pairs = []
+    for value in onnx.load(tmp_path / "graph.onnx").graph.value_info:
+        axes = [axis.dim_param for axis in value.type.tensor_type.shape.dim]
+        if axes[-2:] == ["tokens", "tokens"]:
+            pairs.append(value.name)
+    assert pairs == [], "memory is not linear"
+    for lengths in ((1,), (3, 2), (17, 9), (60, 33, 1), (64,), (65,), (400, 120)):
+        inputs = random_inputs(spec, config, lengths)
+        separators = [1, min(lengths)]
+        inputs["input_ids"][:, [place for place in separators if place < max(lengths)]] = SEPARATOR
+        results = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        with torch.no_grad():
+            expected = model(**inputs)
+        mask = inputs["attention_mask"]
+        for result, tensor in zip(results, expected.values(), strict=True):
+            difference = (torch.from_numpy(result) - tensor).abs()
+            if tensor.shape[:2] == mask.shape:
+                difference = difference[mask == 1]
+            assert difference.max() < 1e-4, lengths

@@ -59,6 +59,7 @@ NOT_RUN = (
         "zoo finetune longformer-base-4096",
         "zoo convert ./llama",
     ),
+    "zoo corpus clean crawl/ -o clean-by-slurm",
     "export ",
 )
 REVIEWS = [

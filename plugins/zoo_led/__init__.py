@@ -49,10 +49,15 @@ class LED(Seq2SeqFamily):
         return replace(spec, limits={"tokens": longest})
 
     @override
-    def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
+    def reference_inputs(
+        self, head: str, inputs: "Mapping[str, Tensor]", reference_config: Any
+    ) -> "Mapping[str, Tensor]":
         from zoo_led.model import global_attention_mask
 
-        return {**inputs, "global_attention_mask": global_attention_mask(head, inputs)}
+        return {
+            **inputs,
+            "global_attention_mask": global_attention_mask(head, inputs, reference_config),
+        }
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

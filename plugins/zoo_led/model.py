@@ -77,7 +77,7 @@ def default_rule(head: str) -> str:
     return QUESTION if head == "question-answering" else FIRST
 
 
-def global_attention_mask(head: str, inputs: Mapping[str, Tensor]) -> Tensor:
+def global_attention_mask(head: str, inputs: Mapping[str, Tensor], reference_config: Any) -> Tensor:
     """Return the argument of the Hub's classes for the global tokens of a head, int64."""
-    rule = GlobalTokenRule(default_rule(head), LEDConfig().sep_token_id)
+    rule = GlobalTokenRule(default_rule(head), getattr(reference_config, "sep_token_id", 2))
     return rule.mask(inputs["input_ids"])

@@ -85,12 +85,17 @@ class Longformer(EncoderFamily):
         return longer_roberta(config, max_seq_len)
 
     @override
-    def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
+    def reference_inputs(
+        self, head: str, inputs: "Mapping[str, Tensor]", reference_config: Any
+    ) -> "Mapping[str, Tensor]":
         from zoo_longformer.model import global_attention_mask
 
         if head not in DEFAULT_RULES:
             return inputs
-        return {**inputs, "global_attention_mask": global_attention_mask(head, inputs)}
+        return {
+            **inputs,
+            "global_attention_mask": global_attention_mask(head, inputs, reference_config),
+        }
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

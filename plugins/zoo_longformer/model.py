@@ -63,7 +63,7 @@ def build(config: LongformerConfig, head: str) -> Encoder:
     return model
 
 
-def global_attention_mask(head: str, inputs: Mapping[str, Tensor]) -> Tensor:
+def global_attention_mask(head: str, inputs: Mapping[str, Tensor], reference_config: Any) -> Tensor:
     """Return the argument of the Hub's classes for the global tokens of a head, int64."""
-    rule = GlobalTokenRule(DEFAULT_RULES[head], LongformerConfig().sep_token_id)
+    rule = GlobalTokenRule(DEFAULT_RULES[head], reference_config.sep_token_id)
     return rule.mask(inputs["input_ids"])

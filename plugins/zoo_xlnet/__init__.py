@@ -90,7 +90,9 @@ class XLNet(EncoderFamily):
         minimums = {"tokens": max(config.start_n_top, config.end_n_top)}
         return replace(spec, inputs=inputs, minimums=minimums)
 
-    def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
+    def reference_inputs(
+        self, head: str, inputs: "Mapping[str, Tensor]", reference_config: Any
+    ) -> "Mapping[str, Tensor]":
         """Return the inputs; padding is in no answer, which the Hub's class has to be told."""
         if head != BEAMS or "attention_mask" not in inputs:
             return inputs

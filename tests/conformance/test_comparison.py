@@ -57,7 +57,9 @@ class ChangedFamily(Bert):
         """Return the model."""
         return ChangedModel(super().model(config, head), **self.changes)
 
-    def reference_inputs(self, head: str, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def reference_inputs(
+        self, head: str, inputs: Mapping[str, Tensor], reference_config: Any
+    ) -> Mapping[str, Tensor]:
         """Return the inputs, with the token types swapped where that is declared."""
         types = inputs["token_type_ids"]
         return {**inputs, "token_type_ids": 1 - types if self.tells_reference else types}

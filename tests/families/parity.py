@@ -111,13 +111,13 @@ def assert_equal_at_all_lengths(family: Family, config: Any, head: str) -> None:
             spec,
             config,
             lengths,
-            partial(family.reference_inputs, head),
+            partial(family.reference_inputs, head, reference_config=reference.config),
         )
     # one choice of the longest text suffices
     inputs = random_inputs(spec, config, (longest,))
     if head == "multiple-choice":
         inputs = {name: tensor[:, :1] for name, tensor in inputs.items()}
-    reference_inputs = family.reference_inputs(head, inputs)
+    reference_inputs = family.reference_inputs(head, inputs, reference.config)
     with torch.no_grad():
         ours, theirs = model(**inputs), reference(**reference_inputs)
     if any(

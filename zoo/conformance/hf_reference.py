@@ -301,7 +301,7 @@ def run_reference(
         ReferenceUnavailable: the reference fails.
         VerificationError: it takes no argument with the name of an input.
     """
-    arguments = family.reference_inputs(head, inputs)
+    arguments = family.reference_inputs(head, inputs, model.config)
     parameters = inspect.signature(model.forward).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     unknown = sorted(arguments.keys() - parameters.keys())

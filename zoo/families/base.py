@@ -233,12 +233,15 @@ class Family(ABC):
         known = self._architecture(config, head) is not None
         return known and unsupported_on_hub(config, head) is None
 
-    def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
+    def reference_inputs(
+        self, head: str, inputs: "Mapping[str, Tensor]", reference_config: Any
+    ) -> "Mapping[str, Tensor]":
         """Return the arguments with which the Hub's class computes the same; by default the same.
 
         Args:
             head: name of the head.
             inputs: inputs of the model.
+            reference_config: configuration of the Hub's model.
         """
         return inputs
 

@@ -1,45 +1,36 @@
 """Writing of a model with more positions, and what that changes."""
 
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from zoo.checkpoint import (
-    CONFIG,
     MANIFEST,
-    TOKENIZER,
     Checkpoint,
     ModelFile,
     encode_manifest,
     load_checkpoint,
 )
-from zoo.conversion.dtypes import numpy_dtype
 from zoo.conversion.growth import Growth, Metrics
 from zoo.conversion.safetensors_writer import write_weights
-from zoo.errors import VerificationError
-from zoo.families.random_inputs import random_inputs
-from zoo.inference.load_model import load_model
 from zoo.io.digests.files import hash_folder
-from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress
-from zoo.io.tensors.formats import STORAGE, TensorInfo, TensorReader, TensorToWrite
 from zoo.position_growth.plan import UNCHANGED, GrowthPlan
-from zoo.sentence_models.module_weights import module_weight_files
-from zoo.weights.position_tables import grow_positions
+from zoo.position_growth.writing import (
+    copied_tensor,
+    grown_table,
+    require_same_outputs,
+    write_side_files,
+)
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 Measure = Callable[[Checkpoint], Metrics]
-# Largest difference between outputs of short rows, as a fraction of the largest magnitude.
-TOLERANCE = 1e-5
-ROW_LENGTHS = (12, 7)  # Tokens of the rows that both models read.
 
 
 def grow(
@@ -79,7 +70,7 @@ def grow(
         _write_manifest(staging, checkpoint, plan, growth)
         grown = load_checkpoint(staging)
         if plan.method in UNCHANGED:
-            _require_same_outputs(checkpoint, grown)
+            require_same_outputs(checkpoint, grown)
         if measure is not None:
             growth = replace(growth, after=measure(grown))
             _write_manifest(staging, checkpoint, plan, growth)
@@ -88,17 +79,24 @@ def grow(
 
 def _write_files(staging: Path, checkpoint: Checkpoint, plan: GrowthPlan) -> None:
     with checkpoint.open_weights() as reader:
-        outputs = [_output(reader, name, plan) for name in reader.tensors]
+        outputs = []
+        for name in reader.tensors:
+            special_rows = plan.tables.get(name)
+            if special_rows is None:
+                outputs.append(copied_tensor(reader, name, name))
+                continue
+            table = grown_table(
+                reader,
+                name,
+                special_rows=special_rows,
+                count=plan.max_seq_len,
+                method=plan.method,
+            )
+            outputs.append(table)
         total = sum(output.info.nbytes for output in outputs)
         with progress("writing", total, bytes_=True) as advance:
             write_weights(staging, outputs, advance, metadata={"format": "zoo"})
-    (staging / CONFIG).write_bytes(encode_json(_grown_model_file(checkpoint.model, plan)))
-    names = module_weight_files(checkpoint.model.pooling)
-    if checkpoint.model.tokenizer is not None:
-        names = [*names, TOKENIZER]
-    for name in names:
-        (staging / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(checkpoint.path / name, staging / name)
+    write_side_files(staging, checkpoint, _grown_model_file(checkpoint.model, plan))
 
 
 def _grown_model_file(model: ModelFile, plan: GrowthPlan) -> ModelFile:
@@ -126,44 +124,3 @@ def _write_manifest(
         evaluations=[],
     )
     (staging / MANIFEST).write_bytes(encode_manifest(manifest))
-
-
-def _output(reader: TensorReader, name: str, plan: GrowthPlan) -> TensorToWrite:
-    """Return a tensor to write: a table that has grown, or a copy."""
-    info = reader.tensors[name]
-    special_rows = plan.tables.get(name)
-    if special_rows is None:
-        return TensorToWrite(name, info, lambda: [reader.lazy(name)])
-    shape = (special_rows + plan.max_seq_len, *info.shape[1:])
-
-    def chunks() -> "Iterator[NDArray[Any]]":
-        table = reader.read(name).view(numpy_dtype(info.dtype))
-        grown = grow_positions(
-            table, plan.max_seq_len, special_rows=special_rows, method=plan.method
-        )
-        yield np.ascontiguousarray(grown).view(STORAGE[info.dtype])
-
-    return TensorToWrite(name, TensorInfo(info.dtype, shape), chunks)
-
-
-def _require_same_outputs(old: Checkpoint, grown: Checkpoint) -> None:
-    """Check that both models compute the same for short rows."""
-    import torch
-
-    spec = old.family.onnx(old.config, old.head_name)
-    longest = min([*ROW_LENGTHS, *spec.limits.values()])
-    inputs = random_inputs(spec, old.config, [min(length, longest) for length in ROW_LENGTHS])
-    outputs = []
-    for checkpoint in (old, grown):
-        model: Any = load_model(checkpoint, torch.float32)
-        with torch.inference_mode():
-            outputs.append(model(**inputs))
-    old_outputs, new_outputs = outputs
-    for name, expected in old_outputs.items():
-        scale = expected.abs().max().clamp(min=1e-9)
-        difference = float((new_outputs[name] - expected).abs().max() / scale)
-        if not difference <= TOLERANCE:
-            raise VerificationError(
-                f"{name} of the grown model differs by {difference:.1e} for short texts",
-                "nothing was written",
-            )

@@ -1,45 +1,38 @@
 """A model for longer texts that begins with the weights of another one."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from zoo.adapted_models.checkpoint import whole_model_hint
 from zoo.checkpoint import (
-    CONFIG,
     FORMAT_VERSION,
     MANIFEST,
-    TOKENIZER,
     Checkpoint,
     Manifest,
     encode_manifest,
     load_checkpoint,
 )
-from zoo.conversion.dtypes import numpy_dtype
 from zoo.conversion.safetensors_writer import write_weights
 from zoo.errors import UsageError, VerificationError
 from zoo.families.base import Family
 from zoo.families.longer import LongerModel
-from zoo.families.random_inputs import random_inputs
 from zoo.io.digests.files import hash_folder
-from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
-from zoo.io.tensors.formats import STORAGE, TensorInfo, TensorReader, TensorToWrite
-from zoo.sentence_models.module_weights import module_weight_files
+from zoo.position_growth.writing import (
+    ROW_LENGTHS,
+    copied_tensor,
+    grown_table,
+    require_same_outputs,
+    write_side_files,
+)
 from zoo.version import __version__
-from zoo.weights.position_tables import grow_positions
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-# Largest difference between outputs for short texts, as a fraction of the largest magnitude.
-TOLERANCE = 1e-5
-ROW_LENGTHS = (12, 7)  # Tokens of the rows that both models read.
+    pass
 
 
 @dataclass(frozen=True)
@@ -123,7 +116,8 @@ def lengthen(
     checkpoint.require_unchanged()
     with atomic_directory(path, force=force, sources=[checkpoint.path, *sources]) as staging:
         _write(staging, checkpoint, family, longer, report, reference)
-        require_same_outputs(checkpoint, load_checkpoint(staging), longer.window)
+        lengths = [min(length, longer.window) for length in ROW_LENGTHS]
+        require_same_outputs(checkpoint, load_checkpoint(staging), lengths)
     return replace(report, path=path)
 
 
@@ -192,18 +186,16 @@ def _write(
         pooling=pooling,
     )
     with checkpoint.open_weights() as reader:
-        outputs = [_copy(reader, name, name) for name in report.copied]
+        outputs = [copied_tensor(reader, name, name) for name in report.copied]
         for name, source in report.initial.items():
-            outputs.append(_copy(reader, name, source))
+            outputs.append(copied_tensor(reader, name, source))
         for name in report.grown:
-            outputs.append(_grown(reader, name, longer.tables[name], report.max_seq_len))
+            table = grown_table(
+                reader, name, special_rows=longer.tables[name], count=report.max_seq_len
+            )
+            outputs.append(table)
         write_weights(staging, outputs, lambda _: None, metadata={"format": "zoo"})
-    (staging / CONFIG).write_bytes(encode_json(model))
-    if tokenizer is not None:
-        shutil.copyfile(checkpoint.path / TOKENIZER, staging / TOKENIZER)
-    for name in module_weight_files(old_model.pooling):
-        (staging / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(checkpoint.path / name, staging / name)
+    write_side_files(staging, checkpoint, model)
     account = {**report.to_dict(), "from": reference}
     del account["path"]
     dtypes = dict(checkpoint.manifest.dtypes)
@@ -218,49 +210,3 @@ def _write(
         account={"lengthened": account},
     )
     (staging / MANIFEST).write_bytes(encode_manifest(manifest))
-
-
-def _copy(reader: TensorReader, name: str, source: str) -> TensorToWrite:
-    return TensorToWrite(name, reader.tensors[source], lambda: [reader.lazy(source)])
-
-
-def _grown(reader: TensorReader, name: str, special_rows: int, count: int) -> TensorToWrite:
-    info = reader.tensors[name]
-    shape = (special_rows + count, *info.shape[1:])
-
-    def chunks() -> "Iterator[NDArray[Any]]":
-        table = reader.read(name).view(numpy_dtype(info.dtype))
-        grown = grow_positions(table, count, special_rows=special_rows)
-        yield np.ascontiguousarray(grown).view(STORAGE[info.dtype])
-
-    return TensorToWrite(name, TensorInfo(info.dtype, shape), chunks)
-
-
-def require_same_outputs(old: Checkpoint, new: Checkpoint, window: int) -> None:
-    """Check that both models compute the same for texts that a window holds."""
-    import torch
-
-    from zoo.inference.load_model import load_model
-
-    spec = old.family.onnx(old.config, old.head_name)
-    lengths = [min(length, window) for length in ROW_LENGTHS]
-    inputs = random_inputs(spec, old.config, lengths)
-    outputs = []
-    for checkpoint in (old, new):
-        model: Any = load_model(checkpoint, torch.float32)
-        with torch.inference_mode():
-            outputs.append(model(**inputs))
-    mask = inputs["attention_mask"]
-    old_outputs, new_outputs = outputs
-    for name, expected in old_outputs.items():
-        values = new_outputs[name]
-        if expected.shape[: mask.dim()] == mask.shape:
-            expected = expected[mask > 0]
-            values = values[mask > 0]
-        difference = float((values - expected).abs().max() / expected.abs().max().clamp(min=1e-9))
-        if not difference <= TOLERANCE:
-            raise VerificationError(
-                f"{name} of the new model differs by {difference:.1e} for texts of "
-                f"{max(lengths)} tokens",
-                "nothing was written",
-            )

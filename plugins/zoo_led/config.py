@@ -35,7 +35,16 @@ CONFIG_MAP = ConfigMap(
         "max_decoder_position_embeddings": "max_decoder_positions",
     },
     fixed={**FIXED, "scale_embedding": (None, False), "attention_dilation": (None, 1)},
-    ignored={**IGNORED, "classifier_dropout": "of a classifier, which transformers has no more"},
+    ignored={
+        **IGNORED,
+        "classifier_dropout": "of a classifier, which transformers has no more",
+        "onnx_export": "a setting of an exporter",
+    },
+    # Other spellings, which the class of transformers reads as well.
+    aliases={
+        "attention_probs_dropout_prob": "attention_dropout",
+        "initializer_range": "initializer_range",
+    },
     unsaid=("global_tokens", "sep_token_id"),
 )
 SIZES = {

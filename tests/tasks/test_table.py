@@ -101,6 +101,7 @@ def test_the_command_writes_what_the_function_does(
         "task": "embed",
         "output": str(tmp_path / "b.jsonl"),
         "rows": 40,
+        "truncated": 0,
     }
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
     printed = command(*run, "--backend", "cpu")

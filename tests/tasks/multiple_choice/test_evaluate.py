@@ -27,7 +27,7 @@ def test_accuracy(small: Small, tmp_path: Path, backend: str) -> None:
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     session = open_session(model.checkpoint, backend)
     result = make_evaluation(TASK, model.checkpoint, session).evaluate([table])
-    assert dict(result.metrics) == {"accuracy": 0.75, "questions": 4}
+    assert dict(result.metrics) == {"accuracy": 0.75, "questions": 4, "truncated": 1}
     low, high = result.details["intervals"]["accuracy"]
     assert 0 <= low <= 0.75 <= high <= 1
 

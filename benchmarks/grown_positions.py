@@ -55,7 +55,7 @@ ORIGINAL = "original, windows"
 GROWN = "grown RoBERTa, not trained further"
 GROWN_ROBERTA = "grown RoBERTa, trained further"
 GROWN_LONGFORMER = "grown Longformer, trained further"
-CONTROL = "original, trained further, windows"
+CONTROL = "control: original, trained further, windows"
 Result = dict[str, dict[str, float]]  # Model -> loss, parameters and tokens.
 
 
@@ -267,13 +267,12 @@ class Comparison:
         self._add(GROWN, grown, pretrained_tokens)
         further_tokens = scale.further_steps * scale.further_rows * scale.grown_seq_len
         tokens = pretrained_tokens + further_tokens
-        for name, start, family, seq_len in (
-            (GROWN_ROBERTA, grown, "roberta", scale.grown_seq_len),
-            (GROWN_LONGFORMER, longformer, "longformer", scale.grown_seq_len),
-            (CONTROL, original / "model", "roberta", scale.seq_len),
-        ):
-            run = self._train_further(name, start, family, seq_len)
-            self._add(name, run / "model", tokens)
+        run = self._train_further("roberta", grown, "roberta", scale.grown_seq_len)
+        self._add(GROWN_ROBERTA, run / "model", tokens)
+        run = self._train_further("longformer", longformer, "longformer", scale.grown_seq_len)
+        self._add(GROWN_LONGFORMER, run / "model", tokens)
+        run = self._train_further("control", original / "model", "roberta", scale.seq_len)
+        self._add(CONTROL, run / "model", tokens)
         return self.results
 
     def _pretrain(self) -> Path:
@@ -307,7 +306,7 @@ class Comparison:
     def _train_further(self, name: str, start: Path, family: str, seq_len: int) -> Path:
         scale = self.scale
         return self._run(
-            name.replace(", ", "-").replace(" ", "-").lower(),
+            f"{name}-trained-further",
             family,
             scale.further_steps,
             {"seq_len_warmup": None},
@@ -405,19 +404,18 @@ def conclude(name: str, results: Sequence[Result]) -> str:
     """Return a sentence that says whether a grown model is better than the control."""
     differences = [result[name]["loss"] - result[CONTROL]["loss"] for result in results]
     count = len(differences)
-    values = f"mean difference {statistics.mean(differences):+.4f} nats"
-    pair = f"{name}, against {CONTROL}"
-    learned = [result[FREQUENCIES]["loss"] - result[CONTROL]["loss"] for result in results]
-    if min(learned) < LEAST_LEARNED:
-        return f"{pair}: no conclusion, the models know little but frequencies ({values})."
+    values = f"mean difference from the control {statistics.mean(differences):+.4f} nats"
+    nats_learned = [result[FREQUENCIES]["loss"] - result[CONTROL]["loss"] for result in results]
+    if min(nats_learned) < LEAST_LEARNED:
+        return f"{name}: no conclusion, the models know little but frequencies ({values})."
     if count == 1:
-        return f"{pair}: {values}; one seed does not show whether longer context helps."
+        return f"{name}: {values}; one seed does not show whether longer context helps."
     values += f", {min(differences):+.4f} to {max(differences):+.4f}"
     if all(difference < 0 for difference in differences):
-        return f"{pair}: longer context helps with all {count} seeds ({values})."
+        return f"{name}: longer context helps with all {count} seeds ({values})."
     if all(difference > 0 for difference in differences):
-        return f"{pair}: the loss is higher with all {count} seeds ({values})."
-    return f"{pair}: a null result, the {count} seeds do not agree in sign ({values})."
+        return f"{name}: the loss is higher with all {count} seeds ({values})."
+    return f"{name}: a null result, the {count} seeds do not agree in sign ({values})."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -100,8 +100,14 @@ def test_loss_of_frequencies_counts_each_token_once_more() -> None:
 @pytest.mark.parametrize(
     ("grown", "conclusion"),
     [
-        ([3.0, 3.1, 3.2], "longer context helps with all 3 seeds (mean difference -0.4000"),
-        ([3.6, 3.7, 3.8], "the loss is higher with all 3 seeds (mean difference +0.2000"),
+        (
+            [3.0, 3.1, 3.2],
+            "longer context helps with all 3 seeds (mean difference from the control -0.4000",
+        ),
+        (
+            [3.6, 3.7, 3.8],
+            "the loss is higher with all 3 seeds (mean difference from the control +0.2000",
+        ),
         ([3.4, 3.5, 3.7], "a null result, the 3 seeds do not agree in sign"),
         ([3.0], "one seed does not show"),
     ],

@@ -16,7 +16,7 @@ from zoo.io.tensors.formats import STORAGE, TensorInfo
 from zoo.io.tensors.safetensors import LFS_POINTER, METADATA, is_sound_name
 from zoo_converters.pickle_scan import scan
 from zoo_converters.pickle_values import Refused, Storage, Tensor
-from zoo_converters.zip_layout import Record, read_zip
+from zoo_converters.zip_layout import ZipRecord, read_zip
 
 SERIALIZATION_ID = ".data/serialization_id"  # a digest that torch.save adds
 ALIGNMENT = ".storage_alignment"
@@ -41,7 +41,7 @@ class Contents:
     path: Path
     size: int  # length of the file in bytes
     views: Mapping[str, Tensor]  # name -> tensor, a view of a storage
-    records: Mapping[str, Record]  # key of the storage -> position in the file
+    records: Mapping[str, ZipRecord]  # key of the storage -> position in the file
     wrapper: str | None  # key that holds the state dict; ``None`` if it is the top level
     zipped: bool  # ``True`` for a ZIP archive
     big_endian: bool = False  # ``True`` if the elements are big-endian
@@ -57,7 +57,7 @@ class _Layout:
     """Value that the pickle describes, and the storages that it refers to."""
 
     root: Any
-    records: Mapping[str, Record]
+    records: Mapping[str, ZipRecord]
     zipped: bool
     big_endian: bool = False
 
@@ -147,7 +147,7 @@ def _read_zip(path: Path, file: BinaryIO, size: int, ignore_crc: bool, of_run: b
 
 
 def _check_small_records(
-    records: Mapping[str, Record], content: Callable[[str, int], bytes]
+    records: Mapping[str, ZipRecord], content: Callable[[str, int], bytes]
 ) -> None:
     """Check the records that torch parses before it reads tensors."""
     if SERIALIZATION_ID in records and not content(SERIALIZATION_ID, 64).isascii():
@@ -191,7 +191,7 @@ def _read_stream(file: BinaryIO, size: int) -> _Layout:
         raw = file.read(COUNT.size)
         if len(raw) < COUNT.size or COUNT.unpack(raw)[0] != storages[key].count:
             raise Refused(f"its storage {key!r:.40} is cut off or of the wrong size")
-        records[key] = Record(offset + COUNT.size, storages[key].nbytes, None)
+        records[key] = ZipRecord(offset + COUNT.size, storages[key].nbytes, None)
         offset += COUNT.size + storages[key].nbytes
         if offset > size:
             raise Refused(f"it ends within its storage {key!r:.40}")

@@ -22,7 +22,7 @@ ENCRYPTED = 0x2041  # flag bits: encrypted, strongly encrypted, masked
 DAMAGE = (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError, struct.error)
 
 
-class Record(NamedTuple):
+class ZipRecord(NamedTuple):
     """Range of a file with an uncompressed record."""
 
     offset: int  # position of the first byte
@@ -30,7 +30,7 @@ class Record(NamedTuple):
     crc: int | None  # CRC-32; ``None`` in the layout without checksums
 
 
-def read_zip(file: BinaryIO, size: int) -> dict[str, Record]:
+def read_zip(file: BinaryIO, size: int) -> dict[str, ZipRecord]:
     """Check an archive and locate its records."""
     begin = _directory(file, size)
     try:
@@ -41,7 +41,7 @@ def read_zip(file: BinaryIO, size: int) -> dict[str, Record]:
     if not entries or entries[0].header_offset:
         raise Refused("its first record is not at its beginning")
     folder = entries[0].orig_filename.partition("/")[0]
-    records: dict[str, Record] = {}
+    records: dict[str, ZipRecord] = {}
     end = 0
     for entry in entries:
         if entry.header_offset < end:
@@ -55,7 +55,7 @@ def read_zip(file: BinaryIO, size: int) -> dict[str, Record]:
         record_folder, _, name = entry.orig_filename.partition("/")
         if record_folder != folder or "\0" in name:
             raise Refused("its records are in several folders")
-        records[name] = Record(offset, entry.file_size, entry.CRC)
+        records[name] = ZipRecord(offset, entry.file_size, entry.CRC)
     if len({name.lower() for name in records}) != len(entries):
         raise Refused("it has two records of one name")
     return records

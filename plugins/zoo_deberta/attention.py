@@ -28,7 +28,7 @@ from zoo.nn.kernels.onednn_linear import linear
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.relative import relative_shift
 from zoo_deberta.config import DebertaConfig
-from zoo_deberta.positions import RelativePositions
+from zoo_deberta.positions import DisentangledPositions
 
 GROUP = 1 << 19  # largest number of scores in a group: 2 MB in float32
 
@@ -104,7 +104,7 @@ class DisentangledAttention(nn.Module):
         if "p2c" in self.terms and not self.shared:
             self.position_query = nn.Linear(width, width)
         # Projections for the longest input; see ``Deberta.optimize_for_inference``.
-        self.cached_positions: RelativePositions | None = None
+        self.cached_positions: DisentangledPositions | None = None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """Attend to the tokens of each row.
@@ -136,10 +136,10 @@ class DisentangledAttention(nn.Module):
             attended = self._attend(qkv, positions, context.mask)
         return self.out(attended.flatten(-2))  # type: ignore[no-any-return]
 
-    def positions(self, table: Tensor | None, rows: Tensor | None) -> RelativePositions:
+    def positions(self, table: Tensor | None, rows: Tensor | None) -> DisentangledPositions:
         """Return the projected table; for the arguments, see ``Context``."""
         if table is None or not self.terms:
-            return RelativePositions(None, None)
+            return DisentangledPositions(None, None)
         table = self.position_dropout(table)
         keys = None
         queries = None
@@ -150,14 +150,14 @@ class DisentangledAttention(nn.Module):
             queries = self.qkv.part(table, 0, 1) if self.shared else self.position_query(table)
             queries = self._by_difference(queries, rows)
             queries = torch.cat((queries[:, :-1].flip(1), queries[:, :1]), 1).transpose(-1, -2)
-        return RelativePositions(keys, queries)
+        return DisentangledPositions(keys, queries)
 
     def _by_difference(self, table: Tensor, rows: Tensor | None) -> Tensor:
         """Split (rows, hidden) into (heads, differences, head_size), scaled as the scores."""
         heads = (table * self.scale).unflatten(-1, self.heads).transpose(0, 1)
         return heads if rows is None else heads[:, rows]  # type: ignore[no-any-return]
 
-    def _attend(self, qkv: Tensor, positions: RelativePositions, mask: Tensor | None) -> Tensor:
+    def _attend(self, qkv: Tensor, positions: DisentangledPositions, mask: Tensor | None) -> Tensor:
         """Return the attention output of some heads and rows.
 
         Args:
@@ -180,7 +180,7 @@ class DisentangledAttention(nn.Module):
         return mixed.transpose(1, 2)
 
     def _attend_in_groups(
-        self, qkv: Tensor, positions: RelativePositions, mask: Tensor | None
+        self, qkv: Tensor, positions: DisentangledPositions, mask: Tensor | None
     ) -> Tensor:
         """Return the attention output of all heads and rows, a group at a time."""
         count, batch, tokens = qkv.shape[1:4]

@@ -33,7 +33,7 @@ def rows_by_difference(config: DebertaConfig) -> Sequence[int]:
     return rows
 
 
-class RelativePositions(NamedTuple):
+class DisentangledPositions(NamedTuple):
     """The table of relative positions, projected by one block: a column for each difference."""
 
     # scored with queries, (heads, head_size, 2 * tokens), for differences ``i - j`` from ``tokens -
@@ -44,9 +44,11 @@ class RelativePositions(NamedTuple):
     # without that term
     queries: Tensor | None
 
-    def part(self, heads: slice, tokens: int) -> "RelativePositions":
+    def part(self, heads: slice, tokens: int) -> "DisentangledPositions":
         """Return the positions of some heads and of ``tokens`` tokens, as views."""
-        return RelativePositions(*(None if t is None else _middle(t[heads], tokens) for t in self))
+        return DisentangledPositions(
+            *(None if t is None else _middle(t[heads], tokens) for t in self)
+        )
 
 
 def _middle(lines: Tensor, tokens: int) -> Tensor:

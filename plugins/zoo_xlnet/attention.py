@@ -25,7 +25,7 @@ from zoo_xlnet.config import XLNetConfig
 BASE = 10_000.0  # of the frequencies
 
 
-class Context(NamedTuple):
+class TwoStreamContext(NamedTuple):
     """The arguments of the blocks in addition to the hidden state.
 
     Attributes:
@@ -54,7 +54,7 @@ class Context(NamedTuple):
 def distance_encodings(
     config: XLNetConfig, *, tokens: int, keys: int, like: Tensor, directions: int = 1
 ) -> Tensor:
-    """Return the encodings of distances; see ``Context``.
+    """Return the encodings of distances; see ``TwoStreamContext``.
 
     Angles are computed in float32 in models of all dtypes, as in the Hub's classes.
 
@@ -95,7 +95,7 @@ class RelativeAttention(Attention):
         )
         self.segments = nn.Parameter(torch.zeros(2, *self.heads))
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, x: Tensor, context: TwoStreamContext) -> Tensor:
         """Attend to the memory and to the tokens of each row.
 
         Args:
@@ -118,7 +118,7 @@ class RelativeAttention(Attention):
         bias = bias * self.heads[1] ** -0.5 + context.mask
         return self.attend(q + self.content_bias[:, None], k, v, bias)
 
-    def position_scores(self, q: Tensor, context: Context) -> Tensor:
+    def position_scores(self, q: Tensor, context: TwoStreamContext) -> Tensor:
         """Return the scores by relative position, (batch, heads, queries, keys)."""
         (encoded,) = self.split(self.relative(context.encodings), 1)
         if context.direction is not None:

@@ -5,7 +5,7 @@ the tokens of a text in a random order, each from those before it in that order,
 from both sides of a token without masks in its input (section 2.2). It has two streams of hidden
 states with the same weights (section 2.3): one for a token's content, which later tokens attend to,
 and one for a place to predict, which begins with a learned vector and does not see the token there.
-``XLNet.encode_targets`` computes both; everything else needs only the content stream.
+``XLNetBackbone.encode_targets`` computes both; everything else needs only the content stream.
 Positions and segments are compared within attention, and the hidden states of earlier segments are
 a memory (section 2.4): see ``zoo_xlnet.attention``.
 
@@ -26,13 +26,13 @@ from torch import Tensor, nn
 from zoo.nn.encoder import Encoder, mask_value
 from zoo.nn.encoder_factory import make_blocks
 from zoo.nn.transformer import FeedForward
-from zoo_xlnet.attention import Context, RelativeAttention, distance_encodings
+from zoo_xlnet.attention import RelativeAttention, TwoStreamContext, distance_encodings
 from zoo_xlnet.config import XLNetConfig
 
 Memory = Sequence[Tensor]  # of each block, (batch, memory, hidden)
 
 
-class Embeddings(nn.Module):
+class XLNetEmbeddings(nn.Module):
     """Token embeddings, with a learned vector in place of ``<mask>``.
 
     Args:
@@ -63,7 +63,7 @@ class Embeddings(nn.Module):
         return self.dropout(x)  # type: ignore[no-any-return]
 
 
-class XLNet(Encoder):
+class XLNetBackbone(Encoder):
     """The backbone.
 
     Args:
@@ -77,7 +77,7 @@ class XLNet(Encoder):
             attention=lambda _: RelativeAttention(config),
             ffn_type=partial(FeedForward, dropout=config.dropout),
         )
-        super().__init__(Embeddings(config), layers, **head_args)
+        super().__init__(XLNetEmbeddings(config), layers, **head_args)
         self.config = config
         self.dropout = nn.Dropout(config.dropout)
 
@@ -202,7 +202,7 @@ class XLNet(Encoder):
             like=x,
             directions=1 if direction is None else 2,
         )
-        context = Context(
+        context = TwoStreamContext(
             tokens,
             self.dropout(encodings),
             self._mask(input_ids, hidden, targets, past, memory_padding, x.dtype),
@@ -226,7 +226,7 @@ class XLNet(Encoder):
         memory_padding: Tensor | None,
         dtype: torch.dtype,
     ) -> Tensor:
-        """Return the mask of the scores; see ``Context``.
+        """Return the mask of the scores; see ``TwoStreamContext``.
 
         A token's content may depend on itself, even where it is padding, as in released code.
         """
@@ -245,7 +245,7 @@ class XLNet(Encoder):
 def _other_segment(
     token_type_ids: Tensor | None, targets: Tensor | None, past: int, dtype: torch.dtype
 ) -> Tensor | None:
-    """Return which queries and keys are of different segments; see ``Context``."""
+    """Return which queries and keys are of different segments; see ``TwoStreamContext``."""
     if token_type_ids is None:
         return None
     queries = token_type_ids
@@ -256,7 +256,7 @@ def _other_segment(
 
 
 def _columns(targets: Tensor, tokens: int, past: int) -> Tensor:
-    """Return the index of the encoding for each target and key; see ``Context``."""
+    """Return the index of the encoding for each target and key; see ``TwoStreamContext``."""
     keys = torch.arange(past + tokens, device=targets.device)
     return keys + (tokens - 1 - targets)[..., None]
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from zoo.nn.decoder import last_token_index
 from zoo.nn.heads import gather_rows
-from zoo_xlnet.backbone import XLNet
+from zoo_xlnet.backbone import XLNetBackbone
 from zoo_xlnet.config import XLNetConfig
 
 MASKED = -1e30  # logit of a token that is not in an answer, as in released code
@@ -51,7 +51,7 @@ class BeamHead(nn.Module):
         return self.answer_out(inner).squeeze(-1)  # type: ignore[no-any-return]
 
 
-class XLNetBeamQuestionAnswering(XLNet):
+class XLNetBeamQuestionAnswering(XLNetBackbone):
     """Question answering by beam search: see the module."""
 
     head: BeamHead

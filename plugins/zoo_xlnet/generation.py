@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo_xlnet.backbone import XLNet, extend_memory
+from zoo_xlnet.backbone import XLNetBackbone, extend_memory
 
 RECOMPUTED = 2  # tokens that run with the place; ``offset`` of prepare_inputs_for_generation
 
@@ -53,7 +53,7 @@ class TextState:
         self.padding = F.pad(self.padding, (0, 1))
 
 
-class GenerationMixin(XLNet):
+class XLNetGenerationMixin(XLNetBackbone):
     """A language model that generates, a ``zoo.inference.generation.decoder.SessionDecoder``."""
 
     def prefill(

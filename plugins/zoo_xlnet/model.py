@@ -10,10 +10,10 @@ from zoo.nn.decoder import last_token_index
 from zoo.nn.encoder import Classifier, Encoder, MaskedLM, MultipleChoice, QuestionAnswering
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead
 from zoo.nn.heads import DenseHead, LinearHead, VocabularyProjection, gather_rows
-from zoo_xlnet.backbone import XLNet
+from zoo_xlnet.backbone import XLNetBackbone
 from zoo_xlnet.beams import BeamHead, XLNetBeamQuestionAnswering
 from zoo_xlnet.config import XLNetConfig
-from zoo_xlnet.generation import GenerationMixin
+from zoo_xlnet.generation import XLNetGenerationMixin
 
 
 class LMHead(nn.Module):
@@ -37,11 +37,11 @@ class LMHead(nn.Module):
         return VocabularyProjection(hidden, embeddings.weight, self.bias)
 
 
-class XLNetLM(MaskedLM, GenerationMixin):
+class XLNetLM(MaskedLM, XLNetGenerationMixin):
     """The language model. Of a token other than ``<mask>``, the logits depend on that token."""
 
 
-class XLNetTextClassifier(Classifier, XLNet):
+class XLNetTextClassifier(Classifier, XLNetBackbone):
     """Classification of texts by the last token, ``<cls>``."""
 
     def forward(
@@ -60,11 +60,11 @@ class XLNetMultipleChoice(MultipleChoice, XLNetTextClassifier):
     """Multiple choice: one logit for each text."""
 
 
-class XLNetTokenClassifier(Classifier, XLNet):
+class XLNetTokenClassifier(Classifier, XLNetBackbone):
     """Token classification."""
 
 
-class XLNetQuestionAnswering(QuestionAnswering, XLNet):
+class XLNetQuestionAnswering(QuestionAnswering, XLNetBackbone):
     """Extractive question answering."""
 
 
@@ -72,7 +72,7 @@ class XLNetFactory(ModelFactory):
     """The models of the family, all on its own backbone."""
 
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": XLNet,
+        "none": XLNetBackbone,
         "masked-lm": XLNetLM,
         "sequence-classification": XLNetTextClassifier,
         "multiple-choice": XLNetMultipleChoice,
@@ -82,7 +82,7 @@ class XLNetFactory(ModelFactory):
     }
 
     def backbone_args(self) -> dict[str, Any]:
-        """Return the configuration, from which ``XLNet`` builds its parts."""
+        """Return the configuration, from which ``XLNetBackbone`` builds its parts."""
         return {"config": self.config}
 
     def pooler_and_head(self, head: str) -> PoolerAndHead:

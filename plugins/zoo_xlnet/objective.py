@@ -46,7 +46,9 @@ SPAN_PROBS = _INVERSE / _INVERSE.sum()
 Flags = NDArray[np.bool_]
 
 
-class PermutationOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PermutationLanguageModellingOptions(
+    Options, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """Options of permutation language modelling.
 
     Attributes:
@@ -185,7 +187,7 @@ class PermutationLanguageModelling(Objective):
 
     name: ClassVar[str] = TERM
     head: ClassVar[str] = "masked-lm"
-    options_type: ClassVar[type[Options]] = PermutationOptions
+    options_type: ClassVar[type[Options]] = PermutationLanguageModellingOptions
     stateful: ClassVar[bool] = True
     config: XLNetConfig
 

@@ -21,7 +21,7 @@ Ids = NDArray[np.int64]
 Range = tuple[int, int]
 
 
-class Stream(Protocol):
+class TokenStream(Protocol):
     """A stream of tokens."""
 
     def __len__(self) -> int:
@@ -123,16 +123,16 @@ class MarkedStream:
         self.stream = DocumentStream(self.documents, seed)
 
     def __len__(self) -> int:
-        """See ``Stream``."""
+        """See ``TokenStream``."""
         return len(self.stream)
 
     def read(self, start: int, end: int) -> Ids:
-        """See ``Stream``."""
+        """See ``TokenStream``."""
         pieces = [self.documents.read(*span) for span in self.stream.spans(start, end)]
         return np.concatenate(pieces)
 
     def boundaries_around(self, start: int, end: int) -> Ids:
-        """See ``Stream``."""
+        """See ``TokenStream``."""
         boundaries: list[int] = []
         for place, first, last in self.stream.pieces(start, end):
             del boundaries[-1:]  # The end of a document is the start of the next one.
@@ -148,19 +148,19 @@ class ReversedStream:
         stream: the stream.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: TokenStream) -> None:
         self.stream = stream
 
     def __len__(self) -> int:
-        """See ``Stream``."""
+        """See ``TokenStream``."""
         return len(self.stream)
 
     def read(self, start: int, end: int) -> Ids:
-        """See ``Stream``."""
+        """See ``TokenStream``."""
         return self.stream.read(len(self) - end, len(self) - start)[::-1]
 
     def boundaries_around(self, start: int, end: int) -> Ids:
-        """See ``Stream``."""
+        """See ``TokenStream``."""
         boundaries = self.stream.boundaries_around(len(self) - end, len(self) - start)
         return len(self) - boundaries[::-1]
 
@@ -178,7 +178,7 @@ class Segments:
     second: Range
 
 
-def draw_segments(stream: Stream, start: int, room: int, rng: np.random.Generator) -> Segments:
+def draw_segments(stream: TokenStream, start: int, room: int, rng: np.random.Generator) -> Segments:
     """Draw two segments.
 
     Args:

@@ -20,7 +20,7 @@ from tests.distillation.test_cached_runs import (
     text,
 )
 from tests.training.runs import assert_same
-from zoo.data.many_files.shard import Shard
+from zoo.data.many_files.shard import FileShard
 from zoo.distillation.runs import DistillRun
 from zoo.distillation.teacher_shards import TeacherShard
 from zoo.distillation.teachers import teacher_cache
@@ -35,7 +35,7 @@ write_block = RecordFile.write_block
 
 def compute(tree: Tree, number: int, count: int) -> TeacherShard:
     run = DistillRun(tree, DistContext.initialize("cpu"))
-    return run.compute_teacher_shard(Shard(number, count))
+    return run.compute_teacher_shard(FileShard(number, count))
 
 
 def records(folder: Path) -> dict[bytes, bytes]:

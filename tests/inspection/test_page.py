@@ -14,12 +14,12 @@ import pytest
 from tools.browser import BROWSER, Browser
 from zoo.inspection.inspection import (
     AttentionMaps,
+    InspectedWord,
     LayerPredictions,
     Look,
     Mix,
     StackView,
     TextView,
-    Word,
 )
 from zoo.inspection.page import encode_cosines, encode_probabilities, render
 
@@ -53,12 +53,12 @@ def made_up(
             "self", list(range(1, layers + 1)), scores / scores.sum(-1, keepdims=True)
         )
         stack = StackView("model", tokens, tokens, names, hidden, [maps], [predictions])
-        words: list[Word] = []
+        words: list[InspectedWord] = []
         for place, token in enumerate(tokens):
             if token.startswith("##"):
-                words[-1] = Word(words[-1].text + token[2:], [*words[-1].tokens, place])
+                words[-1] = InspectedWord(words[-1].text + token[2:], [*words[-1].tokens, place])
             else:
-                words.append(Word(token, [place]))
+                words.append(InspectedWord(token, [place]))
         return TextView(" ".join(tokens), 0, [] if causal else [1], [stack], words)
 
     mixes = [Mix([0.1, 0.2, 0.3, 0.4], 1.5)] if mix else []

@@ -16,7 +16,7 @@ from zoo.io.output.full_disks import writing
 
 if TYPE_CHECKING:
     from zoo.data.many_files.plan import FileJob
-    from zoo.data.many_files.shard import Shard
+    from zoo.data.many_files.shard import FileShard
 
 METRICS = ".json"
 
@@ -45,7 +45,7 @@ class FileEvaluation:
         self._inputs = [str(path) for path in call["eval"]]
         self.metrics: dict[str, Mapping[str, float]] = {}
 
-    def run(self, folder: Path, *, shard: "Shard", resume: bool, force: bool) -> Result:
+    def run(self, folder: Path, *, shard: "FileShard", resume: bool, force: bool) -> Result:
         """Evaluate the files of a shard.
 
         Returns:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from zoo.data.many_files.folder import JobResult
     from zoo.data.many_files.plan import FileJob
     from zoo.data.many_files.ray_engine import RayOptions
-    from zoo.data.many_files.shard import Shard
+    from zoo.data.many_files.shard import FileShard
     from zoo.inference.task import Task
     from zoo.tasks.table import TaskInput
 
@@ -156,7 +156,7 @@ def run_files(
     output: Path,
     options: Mapping[str, Any],
     *,
-    shard: "Shard",
+    shard: "FileShard",
     suffix: str | None,
     resume: bool,
     force: bool,

@@ -19,7 +19,7 @@ EXAMPLES = 3  # examples of what was dropped, for each reason
 EXAMPLE_CHARACTERS = 200
 
 
-class Example(JsonStruct):
+class RemovedExample(JsonStruct):
     """A text that a rule dropped.
 
     Attributes:
@@ -47,8 +47,8 @@ class RuleReport(JsonStruct):
     texts: int = 0
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
     lines: dict[str, int] = msgspec.field(default_factory=dict)
-    examples: dict[str, list[Example]] = msgspec.field(default_factory=dict)
-    line_examples: list[Example] = msgspec.field(default_factory=list)
+    examples: dict[str, list[RemovedExample]] = msgspec.field(default_factory=dict)
+    line_examples: list[RemovedExample] = msgspec.field(default_factory=list)
 
     def add(self, other: "RuleReport") -> None:
         """Add what the rule dropped in another task."""
@@ -118,8 +118,8 @@ class _AppliedRule:
         return True
 
 
-def _example(text_id: str, text: str) -> Example:
-    return Example(id=text_id, text=text[:EXAMPLE_CHARACTERS])
+def _example(text_id: str, text: str) -> RemovedExample:
+    return RemovedExample(id=text_id, text=text[:EXAMPLE_CHARACTERS])
 
 
 def _removed_line(text: str, cleaned: str) -> str | None:

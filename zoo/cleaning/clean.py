@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from zoo.cleaning.apply_rules import ApplyRules, RuleReport, report_path
-from zoo.cleaning.deduplicate import DEDUPLICATIONS, Parts, Stage
+from zoo.cleaning.deduplicate import DEDUPLICATIONS, CleaningStage, Parts
 from zoo.cleaning.executors import Executor
 from zoo.cleaning.parts import (
+    FilePiece,
     PartCounts,
-    Piece,
     ReadTexts,
     WritePart,
     counts_path,
@@ -276,12 +276,12 @@ def _require_same_plan(work: Path, previous_plan: CleaningPlan | None, plan: Cle
 
 
 def _run_stages(
-    spec: CleaningSpec, pieces: Sequence[Piece], work: Path, executor: Executor
+    spec: CleaningSpec, pieces: Sequence[FilePiece], work: Path, executor: Executor
 ) -> list[StageCounts]:
     """Run all stages; return how much text is left after the rules and each deduplication."""
     tasks = len(pieces)
     parts = work / "parts"
-    rules = Stage(
+    rules = CleaningStage(
         name="rules",
         pipeline=[
             ReadTexts(pieces, spec.reader),
@@ -307,7 +307,7 @@ def _run_stages(
     return counts
 
 
-def _run_stage(stage: Stage, folder: Path, executor: Executor, prefix: str = "") -> None:
+def _run_stage(stage: CleaningStage, folder: Path, executor: Executor, prefix: str = "") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with progress(f"cleaning {prefix}{stage.name}", stage.tasks, unit="tasks") as advance:
         executor.run(stage, folder, advance)

@@ -15,7 +15,7 @@ SPAN_SENTENCES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class CleaningStage:
     """Tasks that do not depend on each other.
 
     Attributes:
@@ -68,7 +68,7 @@ class Deduplication(ABC):
     summary: ClassVar[str]
 
     @abstractmethod
-    def stages(self, parts: Parts) -> list[Stage]:
+    def stages(self, parts: Parts) -> list[CleaningStage]:
         """Return the stages, in their order."""
 
 
@@ -79,7 +79,7 @@ class _SentenceDeduplication(Deduplication):
     splits_sentences: ClassVar[bool]
 
     @override
-    def stages(self, parts: Parts) -> list[Stage]:
+    def stages(self, parts: Parts) -> list[CleaningStage]:
         from datatrove.pipeline.dedup import SentenceDedupFilter, SentenceDedupSignature
         from datatrove.pipeline.dedup.sentence_dedup import SentDedupConfig
         from datatrove.utils.text import TextNormConfig
@@ -108,9 +108,11 @@ class _SentenceDeduplication(Deduplication):
         find = FindRepeats(signatures, repeats)
         remove = SentenceDedupFilter(str(repeats), **options)
         return [
-            Stage(name="signatures", pipeline=[parts.read(), make], tasks=parts.tasks),
-            Stage(name="repeats", pipeline=[find], tasks=buckets),
-            Stage(name="texts", pipeline=[parts.read(), remove, parts.write()], tasks=parts.tasks),
+            CleaningStage(name="signatures", pipeline=[parts.read(), make], tasks=parts.tasks),
+            CleaningStage(name="repeats", pipeline=[find], tasks=buckets),
+            CleaningStage(
+                name="texts", pipeline=[parts.read(), remove, parts.write()], tasks=parts.tasks
+            ),
         ]
 
 
@@ -132,7 +134,7 @@ class Spans(_SentenceDeduplication):
     splits_sentences = True
 
 
-class Documents(Deduplication):
+class NearDuplicates(Deduplication):
     """Texts that are nearly equal, by MinHash.
 
     14 bands of 8 hashes of runs of 5 words, as in FineWeb: two texts that share a fraction s of
@@ -143,7 +145,7 @@ class Documents(Deduplication):
     summary = "texts that are nearly equal to one before, by MinHash"
 
     @override
-    def stages(self, parts: Parts) -> list[Stage]:
+    def stages(self, parts: Parts) -> list[CleaningStage]:
         from datatrove.pipeline.dedup import (
             MinhashDedupBuckets,
             MinhashDedupCluster,
@@ -164,10 +166,12 @@ class Documents(Deduplication):
         group = MinhashDedupCluster(pairs, removals, config=config)
         remove = MinhashDedupFilter(removals)
         return [
-            Stage(name="signatures", pipeline=[parts.read(), make], tasks=parts.tasks),
-            Stage(name="pairs", pipeline=[find], tasks=config.num_buckets),
-            Stage(name="clusters", pipeline=[group], tasks=1),
-            Stage(name="texts", pipeline=[parts.read(), remove, parts.write()], tasks=parts.tasks),
+            CleaningStage(name="signatures", pipeline=[parts.read(), make], tasks=parts.tasks),
+            CleaningStage(name="pairs", pipeline=[find], tasks=config.num_buckets),
+            CleaningStage(name="clusters", pipeline=[group], tasks=1),
+            CleaningStage(
+                name="texts", pipeline=[parts.read(), remove, parts.write()], tasks=parts.tasks
+            ),
         ]
 
 
@@ -178,19 +182,19 @@ class Substrings(Deduplication):
     summary = "runs of 50 words that occurred before, wherever they begin"
 
     @override
-    def stages(self, parts: Parts) -> list[Stage]:
+    def stages(self, parts: Parts) -> list[CleaningStage]:
         from zoo.cleaning.substrings import BUCKETS, FindRuns, HashRuns, RemoveRuns
 
         hashes = parts.work / "hashes"
         repeats = parts.work / "repeats"
         return [
-            Stage(
+            CleaningStage(
                 name="hashes",
                 pipeline=[parts.read(), HashRuns(hashes)],
                 tasks=parts.tasks,
             ),
-            Stage(name="repeats", pipeline=[FindRuns(hashes, repeats)], tasks=BUCKETS),
-            Stage(
+            CleaningStage(name="repeats", pipeline=[FindRuns(hashes, repeats)], tasks=BUCKETS),
+            CleaningStage(
                 name="texts",
                 pipeline=[parts.read(), RemoveRuns(repeats), parts.write()],
                 tasks=parts.tasks,
@@ -199,5 +203,6 @@ class Substrings(Deduplication):
 
 
 DEDUPLICATIONS: dict[str, type[Deduplication]] = {
-    deduplication.name: deduplication for deduplication in (Lines, Spans, Substrings, Documents)
+    deduplication.name: deduplication
+    for deduplication in (Lines, Spans, Substrings, NearDuplicates)
 }

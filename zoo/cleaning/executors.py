@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from datatrove.executor.base import PipelineExecutor
 from datatrove.utils.logging import logger as datatrove_logger
 
-from zoo.cleaning.deduplicate import Stage
+from zoo.cleaning.deduplicate import CleaningStage
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.io.files import read_regular
 from zoo.io.json import JsonStruct, encode_json, parse_json_record
@@ -46,7 +46,7 @@ class Executor(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def run(self, stage: Stage, folder: Path, advance: Advance) -> None:
+    def run(self, stage: CleaningStage, folder: Path, advance: Advance) -> None:
         """Run the tasks of a stage that are not complete.
 
         Args:
@@ -62,7 +62,7 @@ class Executor(ABC):
 class _Tasks(PipelineExecutor):  # type: ignore[misc]  # datatrove has no types
     """The tasks of a stage, of which each is run by a call of its own."""
 
-    def __init__(self, stage: Stage, folder: Path) -> None:
+    def __init__(self, stage: CleaningStage, folder: Path) -> None:
         super().__init__(list(stage.pipeline), str(folder))
         self.tasks = stage.tasks
         self.folder = folder
@@ -157,7 +157,7 @@ class LocalExecutor(Executor):
         self.workers = workers
 
     @override
-    def run(self, stage: Stage, folder: Path, advance: Advance) -> None:
+    def run(self, stage: CleaningStage, folder: Path, advance: Advance) -> None:
         tasks = _Tasks(stage, folder)
         waiting: list[int] = tasks.get_incomplete_ranks()
         advance(stage.tasks - len(waiting))
@@ -213,7 +213,7 @@ def _start_server() -> ForkServerContext:
 
 
 def _has_completed(
-    process: BaseProcess, task: int, stage: Stage, folder: Path, kills: "Counter[int]"
+    process: BaseProcess, task: int, stage: CleaningStage, folder: Path, kills: "Counter[int]"
 ) -> bool:
     """Return whether a task is complete, or else has to be started again.
 
@@ -251,7 +251,7 @@ class RayExecutor(Executor):
         self.arguments = dict(arguments)
 
     @override
-    def run(self, stage: Stage, folder: Path, advance: Advance) -> None:
+    def run(self, stage: CleaningStage, folder: Path, advance: Advance) -> None:
         try:
             import ray
             from datatrove.executor.ray import RayPipelineExecutor
@@ -281,7 +281,7 @@ class ReportedSteps:
         folder: directory of the stage.
     """
 
-    def __init__(self, stage: Stage, folder: Path) -> None:
+    def __init__(self, stage: CleaningStage, folder: Path) -> None:
         self.steps = list(stage.pipeline)
         self.folder = folder
 
@@ -297,19 +297,19 @@ class ReportedSteps:
             raise
 
 
-def incomplete_tasks(stage: Stage, folder: Path) -> list[int]:
+def incomplete_tasks(stage: CleaningStage, folder: Path) -> list[int]:
     """Return the numbers of the tasks of a stage that are not complete."""
     tasks: list[int] = _Tasks(stage, folder).get_incomplete_ranks()
     return tasks
 
 
-def forget_errors(stage: Stage, folder: Path) -> None:
+def forget_errors(stage: CleaningStage, folder: Path) -> None:
     """Remove what tasks have left that failed before."""
     for task in range(stage.tasks):
         _error_path(folder, task).unlink(missing_ok=True)
 
 
-def require_complete(stage: Stage, folder: Path) -> None:
+def require_complete(stage: CleaningStage, folder: Path) -> None:
     """Check that all tasks of a stage are complete.
 
     Raises:

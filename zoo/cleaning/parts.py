@@ -44,7 +44,7 @@ class PartCounts(JsonStruct):
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """A file, or a piece of one, that a task reads.
 
     Attributes:
@@ -60,7 +60,7 @@ class Piece:
     previous_rows: int
 
 
-def cut_files(shards: Sequence[Shard]) -> list[Piece]:
+def cut_files(shards: Sequence[Shard]) -> list[FilePiece]:
     """Return the pieces of files, in the order of their texts.
 
     Pieces have ``MIN_PIECE_BYTES`` or more, and of a large input a ``MAX_PIECES``-th.
@@ -76,7 +76,7 @@ def cut_files(shards: Sequence[Shard]) -> list[Piece]:
             starts = [segment.start_offset for segment in segments]
             previous_rows = count_rows(shard.file, starts)
         for segment, count in zip(segments, previous_rows, strict=True):
-            pieces.append(Piece(shard, segment, name, count))
+            pieces.append(FilePiece(shard, segment, name, count))
     return pieces
 
 
@@ -88,7 +88,7 @@ class ReadTexts:
         reader: separation of files into texts.
     """
 
-    def __init__(self, pieces: Sequence[Piece], reader: ReaderConfig) -> None:
+    def __init__(self, pieces: Sequence[FilePiece], reader: ReaderConfig) -> None:
         self.pieces = list(pieces)
         self.reader = reader
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from datatrove.executor.slurm import SlurmPipelineExecutor
 from datatrove.utils.logging import logger as datatrove_logger
 
-from zoo.cleaning.deduplicate import Stage
+from zoo.cleaning.deduplicate import CleaningStage
 from zoo.cleaning.executors import (
     Advance,
     Executor,
@@ -52,7 +52,7 @@ class SlurmExecutor(Executor):
         self.arguments = dict(arguments)
 
     @override
-    def run(self, stage: Stage, folder: Path, advance: Advance) -> None:
+    def run(self, stage: CleaningStage, folder: Path, advance: Advance) -> None:
         if "SLURM_ARRAY_TASK_ID" in os.environ:
             raise UsageError(
                 "--executor slurm starts arrays of jobs, and this is a task of one",
@@ -90,7 +90,7 @@ class SlurmExecutor(Executor):
             raise
 
 
-def _run_jobs(executor: _Jobs, stage: Stage, folder: Path, advance: Advance) -> None:
+def _run_jobs(executor: _Jobs, stage: CleaningStage, folder: Path, advance: Advance) -> None:
     """Start the jobs of a stage, and wait for them."""
     try:
         executor.run()
@@ -108,7 +108,7 @@ def _run_jobs(executor: _Jobs, stage: Stage, folder: Path, advance: Advance) -> 
     require_complete(stage, folder)
 
 
-def _completions(stage: Stage, folder: Path) -> Iterator[int]:
+def _completions(stage: CleaningStage, folder: Path) -> Iterator[int]:
     """Yield the number of complete tasks, every few seconds until it is all of them."""
     while incomplete := len(incomplete_tasks(stage, folder)):
         yield stage.tasks - incomplete

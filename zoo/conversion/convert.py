@@ -25,7 +25,7 @@ from zoo.conversion.open import OpenCheckpoint, lazy_arrays, open_source
 from zoo.conversion.report import ConversionReport
 from zoo.conversion.sentence_modules import check_modules, open_modules, write_modules
 from zoo.conversion.tokenizer import SourceTokenizer, unique_vocabulary
-from zoo.conversion.writers import LAYOUTS, CheckpointWriter
+from zoo.conversion.writers import LAYOUTS, LayoutWriter
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.families.config import Config
 from zoo.families.global_tokens import parse_global_tokens
@@ -254,7 +254,7 @@ def _tie_hint(opened: OpenCheckpoint, plan: ConversionPlan, alias: str) -> str:
 class _Conversion:
     opened: OpenCheckpoint
     plan: ConversionPlan
-    layout: CheckpointWriter
+    layout: LayoutWriter
     report: ConversionReport
     modules: Mapping[str, TensorReader]  # folder of a module -> its weights
 

@@ -61,7 +61,7 @@ DTYPE_CODES = {DTYPE_NAMES[code]: code for code in FLOATING}
 
 
 @dataclass(frozen=True)
-class CheckpointWriter(ABC):
+class LayoutWriter(ABC):
     """Base class of writers: tensor names, tensors and side files of a layout."""
 
     opened: OpenCheckpoint
@@ -130,7 +130,7 @@ class CheckpointWriter(ABC):
         """Write the manifest, if the layout has one."""
 
 
-class ZooWriter(CheckpointWriter):
+class ZooWriter(LayoutWriter):
     """Writer of the zoo's layout."""
 
     metadata: ClassVar[Mapping[str, str]] = {"format": "zoo"}
@@ -239,7 +239,7 @@ class ZooWriter(CheckpointWriter):
         return dtypes
 
 
-class HubWriter(CheckpointWriter):
+class HubWriter(LayoutWriter):
     """Writer of the Hub's layout, which ``from_pretrained`` loads without missing keys."""
 
     metadata: ClassVar[Mapping[str, str]] = {"format": "pt"}
@@ -378,7 +378,7 @@ class HubWriter(CheckpointWriter):
         (staging / HUB_RECORD).write_bytes(add_digest(encode_json(record)))
 
 
-LAYOUTS: Mapping[str, type[CheckpointWriter]] = {"zoo": ZooWriter, "hub": HubWriter}
+LAYOUTS: Mapping[str, type[LayoutWriter]] = {"zoo": ZooWriter, "hub": HubWriter}
 
 
 def _write(staging: Path, files: Mapping[str, bytes]) -> list[Path]:

@@ -121,7 +121,7 @@ def cut_documents(documents: Documents, *, length: int, special_tokens: int, see
     # A row is never inside a gap.
     if size <= special_tokens:
         raise no_place_for_text(length)
-    return StreamRows(DocumentStream(documents, seed, gap=special_tokens), size)
+    return EqualStretchRows(DocumentStream(documents, seed, gap=special_tokens), size)
 
 
 def no_place_for_text(length: int) -> UsageError:
@@ -129,7 +129,7 @@ def no_place_for_text(length: int) -> UsageError:
     return UsageError(f"rows of {length} tokens have no place for text", "make them longer")
 
 
-class StreamRows(RowPlan):
+class EqualStretchRows(RowPlan):
     """Rows that are stretches of equal size of a stream of documents."""
 
     def __init__(self, stream: DocumentStream, size: int) -> None:

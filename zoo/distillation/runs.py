@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from zoo.data.many_files.shard import Shard
+from zoo.data.many_files.shard import FileShard
 from zoo.distillation.config.build import (
     NAME,
     STUDENT,
@@ -98,7 +98,7 @@ class DistillRun(MultiStageRun):
                 "put it back as it was, or begin another run",
             )
 
-    def compute_teacher_shard(self, shard: Shard) -> TeacherShard:
+    def compute_teacher_shard(self, shard: FileShard) -> TeacherShard:
         """Compute a part of the teacher's outputs that a new run would add to its cache."""
         with prefix_errors(self.file):
             record = self.stages()

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import torch
 
-from zoo.data.many_files.shard import Shard
+from zoo.data.many_files.shard import FileShard
 from zoo.distillation.setup import DistillSetup
-from zoo.distillation.teachers.teacher_cache import MAX_SHARDS, ShardRecord
+from zoo.distillation.teachers.teacher_cache import MAX_SHARDS, TeacherShardRecord
 from zoo.errors import UsageError
 from zoo.io.progress import progress
 from zoo.objectives.base import Batch, ExampleDataset
@@ -41,7 +41,7 @@ class TeacherShard:
     missing: Sequence[str]
 
 
-def compute_shard(setup: DistillSetup, shard: Shard, dist: DistContext) -> TeacherShard:
+def compute_shard(setup: DistillSetup, shard: FileShard, dist: DistContext) -> TeacherShard:
     """Compute a shard of the outputs that a run in one process would add to its cache.
 
     Each shard has a contiguous part of the micro-batches of the first pass over the data, and of
@@ -69,7 +69,7 @@ def compute_shard(setup: DistillSetup, shard: Shard, dist: DistContext) -> Teach
         )
     if shard.count > MAX_SHARDS:
         raise UsageError(f"--shard {shard}: there can be {MAX_SHARDS:,} shards", "give fewer")
-    record = ShardRecord(
+    record = TeacherShardRecord(
         number=shard.number,
         count=shard.count,
         inputs=sorted(setup.base.input_digests().values()),
@@ -141,7 +141,7 @@ def units_of_work(loader: BatchLoader, config: RunConfig, eval_count: int) -> li
     return units
 
 
-def _add_outputs(setup: DistillSetup, shard: Shard, dist: DistContext) -> None:
+def _add_outputs(setup: DistillSetup, shard: FileShard, dist: DistContext) -> None:
     """Run the teachers on the part of the data that belongs to a shard."""
     layers = setup.objective.captured_layers("teacher")
     loader = setup.train_dataloader(dist)

@@ -26,7 +26,7 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 Statistics = NDArray[np.float64]
 
 
-class Comparison(JsonStruct):
+class SystemComparison(JsonStruct):
     """A metric of two systems.
 
     Attributes:
@@ -64,7 +64,7 @@ class _PairedMetric:
     value: Callable[[Statistics], float]
     has_outcomes: bool = False  # whether each sample is right or wrong
 
-    def compare(self, name: str, seed: int) -> Comparison:
+    def compare(self, name: str, seed: int) -> SystemComparison:
         """Test the difference; ``adjusted`` is still ``p``."""
         low, high = difference_interval(self.first, self.second, self.value, seed)
         if self.has_outcomes:
@@ -73,7 +73,7 @@ class _PairedMetric:
         else:
             test = "permutation"
             p = permutation_test(self.first, self.second, self.value, seed)
-        return Comparison(
+        return SystemComparison(
             name=name,
             metric=self.name,
             first=self.value(self.first),
@@ -89,7 +89,7 @@ class _PairedMetric:
 
 def compare_predictions(
     first: Path, second: Path, *, metrics: Sequence[str] = (), seed: int = 0
-) -> list[Comparison]:
+) -> list[SystemComparison]:
     """Compare two files of predictions, or two directories with files of the same names.
 
     Args:

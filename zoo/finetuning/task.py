@@ -30,7 +30,7 @@ from zoo.families.config import Config, Problem
 from zoo.families.tasks import LabelType
 from zoo.finetuning.order import EpochShuffle
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack
-from zoo.inference.results import LocatedSample, TaskResults
+from zoo.inference.results import EvaluationResults, LocatedSample
 from zoo.metrics import Metric
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
@@ -388,7 +388,7 @@ class TaskModel:
     ) -> None:
         """Update weights that follow from the outputs of a whole evaluation.
 
-        By default, do nothing. ``predictions`` are those of ``TaskResults.metrics``.
+        By default, do nothing. ``predictions`` are those of ``EvaluationResults.metrics``.
         """
 
     def trained_models(self, context: TaskContext, model: "nn.Module") -> dict[str, TrainedModel]:
@@ -517,7 +517,7 @@ class TaskLoss(ABC):
     def loss(
         self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> LossOutput:
-        """Return the sum of each term, and in evaluations the predictions for ``TaskResults``.
+        """Return the sum of each term, and in evaluations what ``EvaluationResults`` reads.
 
         Args:
             context: the run.
@@ -559,7 +559,7 @@ class FineTuningTask(Generic[SampleT]):
     data: TaskData[SampleT]
     inputs: TaskInputs[SampleT]
     loss: TaskLoss | None
-    results: TaskResults[SampleT]
+    results: EvaluationResults[SampleT]
     model: TaskModel = field(default_factory=TaskModel)
     options_type: type[Options] = Options
     defaults: Mapping[str, Any] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from zoo.errors import VerificationError
 from zoo.hub.client import HubCall
 from zoo.hub.errors import HubRequest
 from zoo.hub.files import Hasher
-from zoo.hub.metadata import RemoteFile, repo_folder
+from zoo.hub.metadata import HubFile, repo_folder
 from zoo.io.digests.files import FileDigest
 from zoo.io.numbers import parse_int
 from zoo.io.progress import Advance
@@ -24,7 +24,7 @@ PROGRESS = 10_000  # an attempt that receives less than this fraction of a file 
 
 
 def download(
-    request: HubRequest, remote: RemoteFile, advance: Advance, *, replace: bool = False
+    request: HubRequest, remote: HubFile, advance: Advance, *, replace: bool = False
 ) -> FileDigest | None:
     """Download a file into the cache of huggingface_hub."""
     # ``hf_hub_download`` starts over on every call and checks only lengths. Here the body of a
@@ -51,7 +51,7 @@ def download(
 class Transfer(HubCall):
     """Download of one file, over one or several requests."""
 
-    def __init__(self, request: HubRequest, remote: RemoteFile, advance: Advance) -> None:
+    def __init__(self, request: HubRequest, remote: HubFile, advance: Advance) -> None:
         super().__init__(request, remote.bytes)
         self.remote = remote
         self.digest: FileDigest | None = None

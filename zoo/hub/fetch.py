@@ -16,7 +16,7 @@ from zoo.io.sizes import check_size
 
 if TYPE_CHECKING:
     from zoo.hub.lockfile import Lock
-    from zoo.hub.metadata import CommitMetadata, RemoteFile
+    from zoo.hub.metadata import CommitMetadata, HubFile
     from zoo.io.digests.files import FileDigest
 
 LOG = logging.getLogger("zoo")
@@ -116,7 +116,7 @@ class _Checkout:
 
     metadata: "CommitMetadata"  # recorded list of files and digests of the commit
     # all files of the commit; those in the cache if the list was never requested
-    listing: "Mapping[str, RemoteFile]"
+    listing: "Mapping[str, HubFile]"
     root: Path  # directory of the cache
     offline: bool  # open no connection
     lock: "Lock | None"  # lock file that the files are compared with, or ``None``

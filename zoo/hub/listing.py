@@ -11,7 +11,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.hub.client import HubCall
 from zoo.hub.errors import HubRequest, without_token
-from zoo.hub.metadata import RemoteFile
+from zoo.hub.metadata import HubFile
 from zoo.io.limits import MAX_HUB_LISTED_FILES, MAX_HUB_LISTING_BYTES
 from zoo.io.paths import safe_join
 from zoo.io.retries import with_retries
@@ -41,12 +41,12 @@ def check_names(repo: str, revision: str) -> None:
         raise UsageError(f"{revision!r} is not a revision", "give a branch, a tag or a commit")
 
 
-def list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
+def list_files(repo: str, revision: str) -> tuple[str, dict[str, HubFile]]:
     """Request the commit of a revision and the list of its files."""
     return with_retries(lambda: _list_files(repo, revision))
 
 
-def _list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
+def _list_files(repo: str, revision: str) -> tuple[str, dict[str, HubFile]]:
     with HubCall(HubRequest(repo, revision), MAX_HUB_LISTING_BYTES).active():
         info = HfApi(library_name="zoo").model_info(
             repo, revision=revision, files_metadata=True, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT
@@ -64,7 +64,7 @@ def _list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
                 etag = file.lfs.sha256
             if not ETAG.fullmatch(etag) or type(file.size) is not int or file.size < 0:
                 raise ValueError(f"it states no digest or length of {file.rfilename!r}")
-            files[file.rfilename] = RemoteFile(bytes=file.size, etag=etag)
+            files[file.rfilename] = HubFile(bytes=file.size, etag=etag)
         return str(info.sha), files
 
 
@@ -106,7 +106,7 @@ def cached_snapshot(repo: str, revision: str) -> Path | None:
     return folder if COMMIT.fullmatch(folder.name) else None
 
 
-def cached_files(snapshot: Path) -> dict[str, RemoteFile]:
+def cached_files(snapshot: Path) -> dict[str, HubFile]:
     """Return the cached files of a commit, as described by the links in its directory."""
     files = {}
     for folder, _, names in os.walk(snapshot):
@@ -120,5 +120,5 @@ def cached_files(snapshot: Path) -> dict[str, RemoteFile]:
                 if ETAG.fullmatch(target_name):
                     etag = target_name
             name = path.relative_to(snapshot).as_posix()
-            files[name] = RemoteFile(bytes=path.stat().st_size, etag=etag)
+            files[name] = HubFile(bytes=path.stat().st_size, etag=etag)
     return files

@@ -13,7 +13,7 @@ from zoo.io.paths import home
 FORMAT_VERSION = 1
 
 
-class RemoteFile(JsonStruct):
+class HubFile(JsonStruct):
     """Length and digest of a file on the Hub."""
 
     bytes: int  # length in bytes
@@ -32,7 +32,7 @@ class CommitMetadata(JsonStruct):
     repo: str
     revision: str  # commit hash
     # every file of the commit; ``None`` if the list was never requested
-    listing: dict[str, RemoteFile] | None = None
+    listing: dict[str, HubFile] | None = None
     # file name -> digest, of the files that were downloaded and checked
     files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
 

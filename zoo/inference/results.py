@@ -81,7 +81,7 @@ class EvaluatedModel:
         return indices
 
 
-class TaskResults(ABC, Generic[SampleT]):
+class EvaluationResults(ABC, Generic[SampleT]):
     """Metrics of an evaluation, and its rows in reports."""
 
     @property

@@ -24,9 +24,9 @@ from zoo.data.readers.labelled import (
 from zoo.data.readers.problems import RowError
 from zoo.inference.processing.numbers import sigmoid, softmax
 from zoo.inference.results import (
+    EvaluationResults,
     Prediction,
     ResultContext,
-    TaskResults,
     probability_of_error,
     text_columns,
 )
@@ -164,7 +164,7 @@ class TextMetrics(ABC):
         """
 
     def mistake(self, row: Prediction) -> float | None:
-        """Return how bad a row is, by which reports sort; see ``TaskResults.mistake``."""
+        """Return how bad a row is, by which reports sort; see ``EvaluationResults.mistake``."""
         return probability_of_error(row)
 
     def warnings(self, context: ResultContext, labels: "NDArray[Any]") -> list[str]:
@@ -173,7 +173,7 @@ class TextMetrics(ABC):
 
 
 @dataclass(frozen=True)
-class TextResults(TaskResults[Sample]):
+class TextResults(EvaluationResults[Sample]):
     """What the logits of a text mean, in ``zoo run``, in evaluations and in training.
 
     Predictions of evaluations and of training have the same names and meaning: ``label`` and
@@ -367,7 +367,7 @@ class NumberLabel(TextLabel):
         return float(value)
 
 
-class Score(TextPrediction):
+class TextScore(TextPrediction):
     """A number for each text, or for each of several outputs."""
 
     output_keys: ClassVar[tuple[str, ...]] = ("score", "scores")
@@ -528,7 +528,7 @@ class LabelSetMetrics(TextMetrics):
 
 
 CLASS_RESULTS = TextResults(ClassLabel(), LikeliestClass(), ClassMetrics())
-NUMBER_RESULTS = TextResults(NumberLabel(), Score(), NumberMetrics())
+NUMBER_RESULTS = TextResults(NumberLabel(), TextScore(), NumberMetrics())
 LABEL_SET_RESULTS = TextResults(LabelSet(), LikelyClasses(), LabelSetMetrics())
 
 

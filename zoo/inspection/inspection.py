@@ -71,7 +71,7 @@ class StackView:
 
 
 @dataclass(frozen=True)
-class Word:
+class InspectedWord:
     """A word of a text, a punctuation mark, or a special token."""
 
     text: str
@@ -86,7 +86,7 @@ class TextView:
     truncated: int  # number of tokens that were cut
     masked: list[int]  # positions of mask tokens
     stacks: list[StackView]
-    words: list[Word]  # words of the tokens that the first stack reads
+    words: list[InspectedWord]  # words of the tokens that the first stack reads
 
     def word_vectors(self) -> list[Floats]:
         """Return the mean of the vectors of each word's tokens by layer, (words, hidden) each."""
@@ -419,7 +419,7 @@ class Inspector:
         return shown
 
 
-def words_of(text: str, encoded: "Encoded", shown: Sequence[str]) -> list[Word]:
+def words_of(text: str, encoded: "Encoded", shown: Sequence[str]) -> list[InspectedWord]:
     """Return the words of a text with their tokens; a special token is a word of its own.
 
     A token belongs to the word that has its first character, a space to the word that follows it.
@@ -430,20 +430,20 @@ def words_of(text: str, encoded: "Encoded", shown: Sequence[str]) -> list[Word]:
         shown: the tokens as people read them.
     """
     word_spans = [match.span() for match in WORD.finditer(text)]
-    words: list[Word] = []
+    words: list[InspectedWord] = []
     previous_span = None  # The span of the word that the previous token belongs to.
     for place, (start, end) in enumerate(encoded.offsets):
         begin = len(text) - len(text[start:].lstrip())
         is_special = start >= end and shown[place] != SPACE
         span = None if is_special else _span_at(begin, word_spans)
         if span is None:
-            words.append(Word(shown[place], [place]))
+            words.append(InspectedWord(shown[place], [place]))
         elif span == previous_span:
             words[-1].tokens.append(place)
         else:
             # A token such as [MASK] may be longer than the word that it begins with.
             word_end = max(span[1], end)
-            words.append(Word(text[span[0] : word_end], [place]))
+            words.append(InspectedWord(text[span[0] : word_end], [place]))
         previous_span = span
     return words
 

@@ -160,7 +160,7 @@ class SpelledVocabulary:
 
 
 @dataclass(frozen=True)
-class RowPlan:
+class VocabularyPlan:
     """Where the row of each token of a new vocabulary comes from."""
 
     size: int  # number of rows
@@ -177,7 +177,7 @@ class RowPlan:
 
 def plan_rows(
     old: SpelledVocabulary, new: SpelledVocabulary, *, compose: bool, keep: bool = True
-) -> RowPlan:
+) -> VocabularyPlan:
     """Return where the rows of a new vocabulary come from.
 
     Tokens are compared by their text, never by their ids: by what they spell and whether a word
@@ -193,7 +193,7 @@ def plan_rows(
             random.
     """
     if not keep:
-        return RowPlan(new.size, {}, {}, tuple(range(new.size)))
+        return VocabularyPlan(new.size, {}, {}, tuple(range(new.size)))
     kept_rows = dict[int, int]()
     composed_rows = dict[int, tuple[int, ...]]()
     random_rows = list[int]()
@@ -214,7 +214,7 @@ def plan_rows(
             composed_rows[number] = tuple(pieces)
         else:
             random_rows.append(number)
-    return RowPlan(new.size, kept_rows, composed_rows, tuple(random_rows))
+    return VocabularyPlan(new.size, kept_rows, composed_rows, tuple(random_rows))
 
 
 def _find_token(

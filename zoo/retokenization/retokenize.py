@@ -37,7 +37,7 @@ from zoo.io.paths import readable_name
 from zoo.io.progress import progress
 from zoo.io.tensors.finite import require_finite
 from zoo.io.tensors.formats import STORAGE, TensorInfo, TensorReader, TensorToWrite
-from zoo.retokenization.match import RowPlan, SpelledVocabulary, plan_rows
+from zoo.retokenization.match import SpelledVocabulary, VocabularyPlan, plan_rows
 from zoo.sentence_models.module_weights import module_weight_files
 from zoo.version import __version__
 
@@ -63,7 +63,7 @@ class Retokenized:
     """Result of ``retokenize``."""
 
     path: Path  # directory of the new model
-    plan: RowPlan  # where its rows come from
+    plan: VocabularyPlan  # where its rows come from
     tensors: tuple[str, ...]  # names of the tensors with a row for each token
     before: int  # size of the old vocabulary
     examples: Mapping[str, list[str]]  # where rows come from -> some tokens
@@ -137,7 +137,7 @@ def retokenize(
 
 
 def new_config(
-    checkpoint: Checkpoint, old: SpelledVocabulary, new: SpelledVocabulary, plan: RowPlan
+    checkpoint: Checkpoint, old: SpelledVocabulary, new: SpelledVocabulary, plan: VocabularyPlan
 ) -> Any:
     """Return the configuration with the size of the new vocabulary, and its special tokens."""
     config = checkpoint.config
@@ -179,7 +179,7 @@ def _write(
     checkpoint: Checkpoint,
     tokenizer: ExistingTokenizer,
     config: Any,
-    plan: RowPlan,
+    plan: VocabularyPlan,
     axes: Mapping[str, int],
     *,
     tokens: int,
@@ -240,7 +240,7 @@ def _write(
 def _output(
     reader: TensorReader,
     name: str,
-    plan: RowPlan,
+    plan: VocabularyPlan,
     axes: Mapping[str, int],
     tokens: int,
     seed: int,
@@ -265,7 +265,7 @@ def _output(
 def require_same_outputs(
     old: Checkpoint,
     new: Checkpoint,
-    plan: RowPlan,
+    plan: VocabularyPlan,
     vocabularies: tuple[SpelledVocabulary, SpelledVocabulary],
 ) -> None:
     """Check that both models compute the same for tokens that both have."""
@@ -325,7 +325,7 @@ def _compute_outputs(
 
 
 def new_values(
-    name: str, values: "NDArray[Any]", plan: RowPlan, tokens: int, seed: int
+    name: str, values: "NDArray[Any]", plan: VocabularyPlan, tokens: int, seed: int
 ) -> "NDArray[Any]":
     """Return a tensor, (vocabulary, ...), with the rows of a new vocabulary.
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-class Language(NamedTuple):
+class TemplateLanguage(NamedTuple):
     """The language that a template states."""
 
     token: str  # such as ``en_XX``
     leads: bool  # before the text, as in mBART-50; otherwise after it, as in mBART
 
 
-def language_of(tokenizer: "Tokenizer", info: TokenizerInfo) -> Language | None:
+def language_of(tokenizer: "Tokenizer", info: TokenizerInfo) -> TemplateLanguage | None:
     """Return the language of a tokenizer's texts: the only token around them without a role."""
     template = _template(definition_of(tokenizer.post_processor))
     pieces = [] if template is None else template["single"]
@@ -30,7 +30,7 @@ def language_of(tokenizer: "Tokenizer", info: TokenizerInfo) -> Language | None:
     if len(language_tokens) != 1 or "" not in names:
         return None
     (token,) = language_tokens
-    return Language(token, names.index(token) < names.index(""))
+    return TemplateLanguage(token, names.index(token) < names.index(""))
 
 
 def languages_of(tokenizer: "Tokenizer", info: TokenizerInfo) -> list[str]:

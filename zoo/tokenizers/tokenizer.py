@@ -11,7 +11,7 @@ from zoo.errors import UsageError
 from zoo.io.page_text import html_text
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.info import Side, TokenizerInfo
-from zoo.tokenizers.languages import Language, in_language, language_of, languages_of
+from zoo.tokenizers.languages import TemplateLanguage, in_language, language_of, languages_of
 from zoo.tokenizers.targets import read_target_tokenizer
 from zoo.tokenizers.tokenizer_json import definition_of
 from zoo.tokenizers.words import WordEncoding, encode_words
@@ -245,7 +245,7 @@ class TextTokenizer:
         return bool(self._tokenizer.to_str() == other._tokenizer.to_str())
 
     @cached_property
-    def language(self) -> Language | None:
+    def language(self) -> TemplateLanguage | None:
         """Language of the texts, which their template states; ``None`` without languages."""
         return language_of(self._tokenizer, self.info)
 

@@ -30,7 +30,7 @@ from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.tokenizer_json import read_checked
 from zoo.training.config.schema import DataConfig, TrainConfig
 from zoo.training.config.sources import SourceConfig, given_weights
-from zoo.training.state.run_manifest import RunManifest, SourceRecord
+from zoo.training.state.run_manifest import RunManifest, TextSourceRecord
 from zoo.training.streaming.data import StreamData, open_stream, require_tokenizer
 from zoo.version import __version__
 
@@ -337,7 +337,7 @@ def _tokens_of_steps(config: TrainConfig, first_step: int, last_step: int) -> in
     return tokens
 
 
-def source_record(corpus: Corpus, stream: StreamData | None = None) -> SourceRecord:
+def source_record(corpus: Corpus, stream: StreamData | None = None) -> TextSourceRecord:
     """Return the record of a source in the manifest of a run.
 
     Args:
@@ -350,7 +350,7 @@ def source_record(corpus: Corpus, stream: StreamData | None = None) -> SourceRec
     # Equal contents have the same digest, whatever their files are called.
     record = corpus.record
     parts = [record.splits, record.tokenizer, record.tokenizer_digest]
-    return SourceRecord(
+    return TextSourceRecord(
         corpus=str(corpus.path.resolve()),
         corpus_digest=hash_file(corpus.path / CORPUS_MANIFEST).blake3,
         corpus_contents=blake3(msgspec.json.encode(parts, order="sorted")).hexdigest(),

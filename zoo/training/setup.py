@@ -46,7 +46,7 @@ from zoo.training.mixture import (
 )
 from zoo.training.state.load_weights import missing_modules, missing_modules_error
 from zoo.training.state.pretrained import PretrainedInit, require_known_tokens
-from zoo.training.state.run_manifest import RunManifest, SourceRecord
+from zoo.training.state.run_manifest import RunManifest, TextSourceRecord
 from zoo.training.state.stream_record import StreamRecord
 from zoo.training.streaming.data import (
     StreamData,
@@ -283,7 +283,7 @@ class PretrainSetup(RunSetup):
             fields["tokenizer"] = self.tokenizer.info
         return fields
 
-    def _source_records(self) -> dict[str, SourceRecord]:
+    def _source_records(self) -> dict[str, TextSourceRecord]:
         records = {}
         for name, corpus in self.sources.items():
             records[name] = source_record(corpus, self.source_streams.get(name))

@@ -2,22 +2,22 @@
 
 import pytest
 
-from zoo.data.many_files.shard import Shard, parse_shard
+from zoo.data.many_files.shard import FileShard, parse_shard
 from zoo.errors import UsageError
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 60])
 def test_each_item_is_in_one_shard(count: int) -> None:
     items = list(range(50))
-    shards = [Shard(number, count).select(items) for number in range(1, count + 1)]
+    shards = [FileShard(number, count).select(items) for number in range(1, count + 1)]
     assert sorted(item for shard in shards for item in shard) == items
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
 
 def test_a_shard_is_counted_from_one() -> None:
-    assert parse_shard(None) == Shard(1, 1)
-    assert parse_shard("1/4") == Shard(1, 4)
-    assert parse_shard("4/4") == Shard(4, 4)
+    assert parse_shard(None) == FileShard(1, 1)
+    assert parse_shard("1/4") == FileShard(1, 4)
+    assert parse_shard("4/4") == FileShard(4, 4)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_an_array_may_have_any_numbers(numbers: range) -> None:
     for task in numbers:
         environment = slurm(task, numbers[0], numbers[-1], count)
         shards.append(parse_shard("slurm", environment))
-    assert shards == [Shard(number, count) for number in range(1, count + 1)]
+    assert shards == [FileShard(number, count) for number in range(1, count + 1)]
 
 
 def test_an_array_with_gaps_is_refused() -> None:

@@ -31,7 +31,7 @@ from zoo_xlnet.objective import (
     SPAN_PROBS,
     Flags,
     PermutationLanguageModelling,
-    PermutationOptions,
+    PermutationLanguageModellingOptions,
     factorize,
     hidden_keys,
     sample_spans,
@@ -69,7 +69,10 @@ def vocabulary() -> TokenizerView:
 def objective(**options: Any) -> PermutationLanguageModelling:
     """Return an objective with a memory of fewer tokens than two rows give."""
     return PermutationLanguageModelling(
-        vocabulary(), CONFIG, LENGTH, PermutationOptions(**{"mem_len": 20, **options})
+        vocabulary(),
+        CONFIG,
+        LENGTH,
+        PermutationLanguageModellingOptions(**{"mem_len": 20, **options}),
     )
 
 
@@ -369,8 +372,8 @@ def test_attention_is_distilled(table: dict[str, Any]) -> None:
 def test_options_and_rows_are_checked() -> None:
     """The message names the option, or the length of the rows."""
     with pytest.raises(ValueError, match="predict_every"):
-        PermutationOptions(predict_every=1)
+        PermutationLanguageModellingOptions(predict_every=1)
     with pytest.raises(ValueError, match="mem_len"):
-        PermutationOptions(mem_len=-1)
+        PermutationLanguageModellingOptions(mem_len=-1)
     with pytest.raises(UsageError, match="rows of 8 tokens"):
-        PermutationLanguageModelling(vocabulary(), CONFIG, 8, PermutationOptions())
+        PermutationLanguageModelling(vocabulary(), CONFIG, 8, PermutationLanguageModellingOptions())

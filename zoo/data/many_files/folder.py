@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from zoo.data.many_files.plan import FileJob, FilePlan, FileStamp, output_name
-from zoo.data.many_files.shard import WHOLE_JOB, Shard
+from zoo.data.many_files.shard import WHOLE_JOB, FileShard
 from zoo.errors import UsageError, VerificationError, first_names
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest, parse_record
 from zoo.io.json import JsonStruct, encode_json
@@ -113,7 +113,7 @@ class JobFolder:
         plan: FilePlan,
         verb: str,
         *,
-        shard: Shard = WHOLE_JOB,
+        shard: FileShard = WHOLE_JOB,
         resume: bool = False,
         force: bool = False,
     ) -> None:

@@ -17,7 +17,7 @@ _NUMBERS = re.compile(r"([0-9]+)/([0-9]+)")
 
 
 @dataclass(frozen=True)
-class Shard:
+class FileShard:
     """One of several parts of a job."""
 
     number: int  # from 1 to ``count``
@@ -31,10 +31,10 @@ class Shard:
         return f"{self.number}/{self.count}"
 
 
-WHOLE_JOB = Shard(1, 1)
+WHOLE_JOB = FileShard(1, 1)
 
 
-def parse_shard(text: str | None, environment: Mapping[str, str] = os.environ) -> Shard:
+def parse_shard(text: str | None, environment: Mapping[str, str] = os.environ) -> FileShard:
     """Return the shard that an option names.
 
     Slurm numbers the tasks of an array as its user likes, and Kubernetes the pods of an indexed job
@@ -58,7 +58,7 @@ def parse_shard(text: str | None, environment: Mapping[str, str] = os.environ) -
     match = _NUMBERS.fullmatch(text)
     if match is None or int(match[2]) == 0:
         raise UsageError(f"--shard is {text!r}", f"it takes {FORMS}")
-    shard = Shard(int(match[1]), int(match[2]))
+    shard = FileShard(int(match[1]), int(match[2]))
     if shard.number == 0:
         raise UsageError(
             f"--shard {text}: shards are counted from 1, so the first is 1/{shard.count}",
@@ -68,7 +68,7 @@ def parse_shard(text: str | None, environment: Mapping[str, str] = os.environ) -
     return _require_shard(text, shard)
 
 
-def _slurm_shard(environment: Mapping[str, str]) -> Shard:
+def _slurm_shard(environment: Mapping[str, str]) -> FileShard:
     task = _variable(SLURM, "SLURM_ARRAY_TASK_ID", environment)
     count = _variable(SLURM, "SLURM_ARRAY_TASK_COUNT", environment)
     first = _variable(SLURM, "SLURM_ARRAY_TASK_MIN", environment)
@@ -80,14 +80,14 @@ def _slurm_shard(environment: Mapping[str, str]) -> Shard:
             f"--shard {SLURM}: the array has {count} tasks from {first} to {last}, with gaps",
             f"submit an array without gaps, such as --array=1-{count}",
         )
-    return Shard(tasks.index(task) + 1, count)
+    return FileShard(tasks.index(task) + 1, count)
 
 
-def _kubernetes_shard(text: str, count: int | None, environment: Mapping[str, str]) -> Shard:
+def _kubernetes_shard(text: str, count: int | None, environment: Mapping[str, str]) -> FileShard:
     if count is None or count < 1:
         raise UsageError(f"--shard is {text!r}", f"it takes {FORMS}")
     index = _variable(text, "JOB_COMPLETION_INDEX", environment)
-    return _require_shard(text, Shard(index + 1, count))
+    return _require_shard(text, FileShard(index + 1, count))
 
 
 def _variable(text: str, name: str, environment: Mapping[str, str]) -> int:
@@ -105,7 +105,7 @@ def _variable(text: str, name: str, environment: Mapping[str, str]) -> int:
     return number
 
 
-def _require_shard(text: str, shard: Shard) -> Shard:
+def _require_shard(text: str, shard: FileShard) -> FileShard:
     if not 1 <= shard.number <= shard.count:
         raise UsageError(
             f"--shard {text}: there is no shard {shard.number} of {shard.count}",

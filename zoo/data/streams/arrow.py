@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.data.readers.documents import ReaderConfig, missing_field
-from zoo.data.streams.shards import Row, Segment, Shard, require_text, segments_of_parts
+from zoo.data.streams.shards import Segment, Shard, StreamRow, require_text, segments_of_parts
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.files import open_regular
 from zoo.io.json import read_json_object
@@ -44,7 +44,9 @@ class ArrowShard(Shard):
         return segments_of_parts(number, parts, target_bytes)
 
     @override
-    def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:
+    def rows(
+        self, segment: Segment, row: int, offset: int, reader: ReaderConfig
+    ) -> Iterator[StreamRow]:
         field = reader.text_field
         end = 0
         with _open_arrow(self.file) as (_, batches):
@@ -65,7 +67,7 @@ class ArrowShard(Shard):
                         return
                     location = f"{self.file}, row {number}"
                     text = require_text(value.as_py(), location, field)
-                    yield Row(text, number, 0)
+                    yield StreamRow(text, number, 0)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from zoo.data.corpus import Split
 from zoo.data.encoding import DocumentTokenizer, EncodedDocuments, chunks
 from zoo.data.readers.documents import document_parts
-from zoo.data.streams.shards import Row
+from zoo.data.streams.shards import StreamRow
 from zoo.data.streams.source import StreamSource
 
 START = -1  # The row of a position at the beginning of a segment.
@@ -127,7 +127,7 @@ class LaneCursor:
         self.source = source
         self.lane = lane
         self.position = position
-        self._rows: Iterator[Row] | None = None
+        self._rows: Iterator[StreamRow] | None = None
 
     def read_text(self) -> str | None:
         """Return the next document, or ``None`` at the end of an epoch, which it leaves behind."""
@@ -146,7 +146,7 @@ class LaneCursor:
                 return None
             self.position = Position(epoch, place)
 
-    def _open(self) -> Iterator[Row]:
+    def _open(self) -> Iterator[StreamRow]:
         position = self.position
         segment = self.source.segment(self.lane, position.epoch, position.place)
         row = position.row

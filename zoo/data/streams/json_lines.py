@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from zoo.data.readers.documents import ReaderConfig, json_row_error
-from zoo.data.streams.shards import Row, Segment, Shard
+from zoo.data.streams.shards import Segment, Shard, StreamRow
 from zoo.io.files import open_regular, reading
 from zoo.io.limits import MAX_ROW_BYTES
 from zoo.io.sizes import check_size
@@ -39,7 +39,9 @@ class JsonLinesShard(Shard):
         return segments
 
     @override
-    def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:
+    def rows(
+        self, segment: Segment, row: int, offset: int, reader: ReaderConfig
+    ) -> Iterator[StreamRow]:
         decoder = _decoder(reader.text_field)
         with open_regular(self.file) as file, reading(self.file):
             file.seek(offset)
@@ -66,13 +68,13 @@ class JsonLinesShard(Shard):
                     field = reader.text_field
                     raise json_row_error(self.file, number, content, field, error) from error
                 row += 1
-                yield Row(text, row, offset)
+                yield StreamRow(text, row, offset)
 
 
 @functools.cache
 def _decoder(field: str) -> "msgspec.json.Decoder[Any]":
     """Return a decoder of the text of a line, which skips all other fields unread."""
-    row_type = msgspec.defstruct("Row", [("text", str, msgspec.field(name=field))])
+    row_type = msgspec.defstruct("StreamRow", [("text", str, msgspec.field(name=field))])
     return msgspec.json.Decoder(row_type)
 
 

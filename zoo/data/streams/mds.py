@@ -17,7 +17,7 @@ from typing import Any
 
 from zoo.data.readers.documents import ReaderConfig, missing_field
 from zoo.data.readers.text_io import GZIP, MDS_ZSTD, ZSTD, read_pieces
-from zoo.data.streams.shards import Row, Segment, Shard
+from zoo.data.streams.shards import Segment, Shard, StreamRow
 from zoo.errors import SourceError, VerificationError
 from zoo.io.files import open_regular, reading
 from zoo.io.json import read_json_object
@@ -62,7 +62,9 @@ class MdsShard(Shard):
         return [Segment(number, 0, self.samples, 0, 0)]
 
     @override
-    def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:
+    def rows(
+        self, segment: Segment, row: int, offset: int, reader: ReaderConfig
+    ) -> Iterator[StreamRow]:
         column = self.names.index(reader.text_field)
         if row == 0:
             self._require_hashes()
@@ -81,7 +83,7 @@ class MdsShard(Shard):
                 if size < 0:
                     raise VerificationError(f"{location}: the offsets do not ascend", REMEDY)
                 sample = content.read(offsets[number], size, location)
-                yield Row(self._text(sample, column, location), number + 1, 0)
+                yield StreamRow(self._text(sample, column, location), number + 1, 0)
 
     def _require_hashes(self) -> None:
         """Check the digests that the index has, of algorithms that Python has."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from zoo.data.readers.documents import ReaderConfig, check_parquet_text
 from zoo.data.readers.parquet import open_parquet
-from zoo.data.streams.shards import Row, Segment, Shard, require_text, segments_of_parts
+from zoo.data.streams.shards import Segment, Shard, StreamRow, require_text, segments_of_parts
 from zoo.overrides import override
 
 BATCH_ROWS = 256  # Rows that are decoded together.
@@ -27,7 +27,9 @@ class ParquetShard(Shard):
         return segments_of_parts(number, parts, target_bytes)
 
     @override
-    def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:
+    def rows(
+        self, segment: Segment, row: int, offset: int, reader: ReaderConfig
+    ) -> Iterator[StreamRow]:
         field = reader.text_field
         options = {"read_dictionary": [field], "pre_buffer": False, "buffer_size": PAGE_BYTES}
         with open_parquet(self.file, **options) as table:
@@ -55,4 +57,4 @@ class ParquetShard(Shard):
                         return
                     location = f"{self.file}, row {number}"
                     text = require_text(value.as_py(), location, field)
-                    yield Row(text, number, 0)
+                    yield StreamRow(text, number, 0)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from zoo.data.readers.documents import ReaderConfig, read_documents
-from zoo.data.streams.shards import Row, Segment, Shard, whole_shard
+from zoo.data.streams.shards import Segment, Shard, StreamRow, whole_shard
 from zoo.errors import VerificationError
 from zoo.overrides import override
 
@@ -19,13 +19,15 @@ class SequentialShard(Shard):
         return [whole_shard(number)]
 
     @override
-    def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:
+    def rows(
+        self, segment: Segment, row: int, offset: int, reader: ReaderConfig
+    ) -> Iterator[StreamRow]:
         number = 0
         try:
             for text in read_documents([self.file], reader):
                 number += 1
                 if number > row:
-                    yield Row(text, number, 0)
+                    yield StreamRow(text, number, 0)
         except VerificationError as error:
             if error.what.startswith((f"{self.file}, line", f"{self.file}, row", f"{self.file}:")):
                 raise

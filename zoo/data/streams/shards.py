@@ -23,7 +23,7 @@ class Segment(NamedTuple):
     end_offset: int  # Byte after its end.
 
 
-class Row(NamedTuple):
+class StreamRow(NamedTuple):
     """A document of a segment, and where the next one is."""
 
     text: str
@@ -68,7 +68,9 @@ class Shard(ABC):
         """
 
     @abstractmethod
-    def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:
+    def rows(
+        self, segment: Segment, row: int, offset: int, reader: ReaderConfig
+    ) -> Iterator[StreamRow]:
         """Yield the rows of a segment.
 
         Args:

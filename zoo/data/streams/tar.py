@@ -15,7 +15,7 @@ import msgspec
 
 from zoo.data.readers.documents import ReaderConfig, missing_field
 from zoo.data.readers.text_io import COMPRESSED, TAR_GZIP, read_pieces
-from zoo.data.streams.shards import Row, Segment, Shard, require_text, whole_shard
+from zoo.data.streams.shards import Segment, Shard, StreamRow, require_text, whole_shard
 from zoo.errors import UsageError, VerificationError
 from zoo.io.files import open_regular
 from zoo.io.limits import MAX_ROW_BYTES, MAX_TAR_HEADER_BYTES
@@ -64,7 +64,9 @@ class TarShard(Shard):
         return [whole_shard(number)]
 
     @override
-    def rows(self, segment: Segment, row: int, offset: int, reader: ReaderConfig) -> Iterator[Row]:
+    def rows(
+        self, segment: Segment, row: int, offset: int, reader: ReaderConfig
+    ) -> Iterator[StreamRow]:
         number = row
         try:
             if self.file.name.lower().endswith((*COMPRESSED, TAR_GZIP)):
@@ -73,14 +75,14 @@ class TarShard(Shard):
                 for text, _ in self._samples(pieces, pieces.read_end, reader, 0, 0):
                     number += 1
                     if number > row:
-                        yield Row(text, number, 0)
+                        yield StreamRow(text, number, 0)
                 return
             with open_regular(self.file) as opened:
                 opened.seek(offset)
                 read_end = partial(self._read_end, opened)
                 for text, end in self._samples(opened, read_end, reader, offset, row):
                     number += 1
-                    yield Row(text, number, end)
+                    yield StreamRow(text, number, end)
         except tarfile.TarError as error:
             raise VerificationError(
                 f"{self.file} is damaged: {error} (after row {number:,})", REMEDY

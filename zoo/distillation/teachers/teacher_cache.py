@@ -48,7 +48,7 @@ class CacheHeader(JsonStruct, kw_only=True):
     temperatures: list[float]  # at which the probability of the other classes is known
 
 
-class ShardRecord(JsonStruct, kw_only=True):
+class TeacherShardRecord(JsonStruct, kw_only=True):
     """Part of a teacher's outputs that one process computes before a run.
 
     Attributes:
@@ -82,7 +82,8 @@ class CacheManifest(JsonStruct, kw_only=True):
     header: CacheHeader
     complete: int  # number of bytes of the ``.bin`` file in complete blocks
     digest: str  # BLAKE3 of this file; see ``zoo.io.digests.self_digest``
-    shard: ShardRecord | None = None  # It comes after the digest, since it has values of the user.
+    # It comes after the digest, since it has values of the user.
+    shard: TeacherShardRecord | None = None
 
 
 class TeacherCache:
@@ -105,7 +106,7 @@ class TeacherCache:
         self.header = header
         self.added = 0
         self._file: int | None = None
-        self._shard: ShardRecord | None = None
+        self._shard: TeacherShardRecord | None = None
 
     @property
     def remedy(self) -> str:
@@ -124,7 +125,7 @@ class TeacherCache:
             self._shard_files = [self._open_shard_file(manifest) for manifest in shards]
             self._open_own_file(f"outputs-{rank}")
 
-    def open_shard(self, shard: ShardRecord) -> bool:
+    def open_shard(self, shard: TeacherShardRecord) -> bool:
         """Lock, verify and index the records of a shard; return whether it is complete.
 
         Raises:
@@ -218,7 +219,7 @@ class TeacherCache:
                 manifests.append(manifest)
         return manifests
 
-    def _require_same_job(self, present: ShardRecord, shard: ShardRecord) -> None:
+    def _require_same_job(self, present: TeacherShardRecord, shard: TeacherShardRecord) -> None:
         """Check that a shard in the directory belongs to the same job as another one."""
         difference = ""
         if present.count != shard.count:
@@ -235,7 +236,7 @@ class TeacherCache:
                 f"{self.directory} holds the outputs of another job: {difference}", self.remedy
             )
 
-    def _require_complete(self, shards: Sequence[ShardRecord]) -> None:
+    def _require_complete(self, shards: Sequence[TeacherShardRecord]) -> None:
         """Check that all shards are there and complete, or none."""
         counts = {shard.count for shard in shards}
         if len(counts) > 1:
@@ -349,7 +350,7 @@ class TeacherCache:
             ) from error
 
 
-def _missing_shards(shards: Sequence[ShardRecord]) -> list[str]:
+def _missing_shards(shards: Sequence[TeacherShardRecord]) -> list[str]:
     """Return the shards of a job that are not complete; none if there are no shards."""
     complete_numbers = {shard.number for shard in shards if shard.is_complete}
     missing = []

@@ -46,7 +46,7 @@ from zoo.finetuning.task import (
     TaskModel,
     TaskSplit,
 )
-from zoo.inference.results import Prediction, ResultContext, TaskResults
+from zoo.inference.results import EvaluationResults, Prediction, ResultContext
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import option_error, parse_options
@@ -636,7 +636,7 @@ class EmbeddingTaskLoss(TaskLoss):
 
 
 @dataclass(frozen=True)
-class EmbeddingResults(TaskResults[TextGroup]):
+class EmbeddingResults(EvaluationResults[TextGroup]):
     """The metrics that belong to the loss, or correlations on ``data.eval_score``.
 
     Attributes:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zoo.tokenizers import TextTokenizer
-    from zoo.tokenizers.languages import Language
+    from zoo.tokenizers.languages import TemplateLanguage
 
 
 def target_settings(tokenizer: "TextTokenizer", language: str) -> dict[str, int]:
@@ -31,6 +31,6 @@ def target_tokenizer(tokenizer: "TextTokenizer", settings: Mapping[str, Any]) ->
     return tokenizer.in_language(token)
 
 
-def _leading(language: "Language") -> str:
+def _leading(language: "TemplateLanguage") -> str:
     """Return the setting that has the token of a target's language."""
     return "forced_bos_token_id" if language.leads else "decoder_start_token_id"

@@ -21,7 +21,7 @@ def error_body(error: RequestError) -> Any:
 COHERE = Interface("Cohere", error_body)
 
 
-class RerankRequest(Record):
+class CohereRerankRequest(Record):
     """Texts to sort by their relevance to a query.
 
     Attributes:
@@ -68,7 +68,7 @@ class RerankResponse(msgspec.Struct):
     meta: Meta
 
 
-async def rerank(exchange: Exchange, request: RerankRequest) -> RerankResponse:
+async def rerank(exchange: Exchange, request: CohereRerankRequest) -> RerankResponse:
     """Answer ``/v2/rerank``. As there, texts that are too long are cut."""
     model = exchange.model(request.model)
     require_option(request.top_n is None or request.top_n > 0, "top_n is 1 or more", "top_n")
@@ -96,7 +96,7 @@ ENDPOINTS = (
         "Sort texts by their relevance to a query.",
         COHERE,
         rerank,
-        RerankRequest,
+        CohereRerankRequest,
         RerankResponse,
     ),
 )

@@ -82,7 +82,7 @@ class Usage(msgspec.Struct, omit_defaults=True):
     completion_tokens: int = 0
 
 
-class Embedding(msgspec.Struct, kw_only=True):
+class EmbeddingObject(msgspec.Struct, kw_only=True):
     """An embedding, as numbers or as base64."""
 
     object: str = "embedding"
@@ -94,7 +94,7 @@ class EmbeddingsResponse(msgspec.Struct, kw_only=True):
     """Embeddings, in the order of the texts."""
 
     object: str = "list"
-    data: list[Embedding]
+    data: list[EmbeddingObject]
     model: str
     usage: Usage
 
@@ -112,7 +112,7 @@ async def create_embeddings(exchange: Exchange, request: EmbeddingsRequest) -> E
             numbers = base64.b64encode(vector.astype("<f4").tobytes()).decode()
         else:
             numbers = json_numbers(vector)
-        data.append(Embedding(index=index, embedding=numbers))
+        data.append(EmbeddingObject(index=index, embedding=numbers))
     usage = Usage(exchange.tokens, exchange.tokens)
     return EmbeddingsResponse(data=data, model=model.name, usage=usage)
 

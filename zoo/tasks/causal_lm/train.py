@@ -30,7 +30,7 @@ from zoo.inference.completions import CompletionTokenizer, CompletionTokens
 from zoo.inference.generation.config import GenerationConfig, generation_config, token_ids
 from zoo.inference.generation.decoder import pad
 from zoo.inference.generation.generate import generate
-from zoo.inference.results import Prediction, ResultContext, TaskResults
+from zoo.inference.results import EvaluationResults, Prediction, ResultContext
 from zoo.io.limits import MAX_NEW_TOKENS
 from zoo.metrics import Metric, MetricInput
 from zoo.metrics.likelihood import finite_perplexity
@@ -202,7 +202,7 @@ class CompletionModel(TaskModel):
             raise UsageError("evaluations with fsdp do not generate", f"leave out {name}")
 
 
-class CompletionResults(TaskResults[Completion]):
+class CompletionResults(EvaluationResults[Completion]):
     """Perplexity, the exponential of the mean loss per token, and accuracy of tokens."""
 
     @property

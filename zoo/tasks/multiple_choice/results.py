@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.inference.results import Prediction, ResultContext, TaskResults
+from zoo.inference.results import EvaluationResults, Prediction, ResultContext
 from zoo.metrics.classification import accuracy
 from zoo.overrides import override
 from zoo.tasks.multiple_choice.data import ChoiceSample
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class ChoiceResults(TaskResults[ChoiceSample]):
+class ChoiceResults(EvaluationResults[ChoiceSample]):
     """The fraction of questions with the correct choice."""
 
     @override

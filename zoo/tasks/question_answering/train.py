@@ -33,7 +33,7 @@ from zoo.finetuning.task import (
     model_inputs,
 )
 from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
-from zoo.inference.results import Prediction, ResultContext, TaskResults
+from zoo.inference.results import EvaluationResults, Prediction, ResultContext
 from zoo.metrics.squad import ScoredAnswers
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput, Outputs
@@ -348,7 +348,7 @@ def row_windows(batch: "Mapping[str, Tensor]") -> Iterator[RowWindow]:
         yield RowWindow(tokens, first, range(start, start + length), no_answer)
 
 
-class QuestionResults(TaskResults[QuestionSample]):
+class QuestionResults(EvaluationResults[QuestionSample]):
     """Exact match and F1 of answers, from all windows of a question."""
 
     @override

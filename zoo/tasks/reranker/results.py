@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zoo.inference.processing.similarity import score_error
-from zoo.inference.results import Prediction, ResultContext, TaskResults
+from zoo.inference.results import EvaluationResults, Prediction, ResultContext
 from zoo.metrics.ranks import correlations
 from zoo.metrics.retrieval import RANKING_NAMES, ranking_scores
 from zoo.overrides import override
@@ -26,7 +26,7 @@ SCORE = "score"
 METRICS = ("ndcg_at_10", "mrr_at_10", "map")
 
 
-class RankingResults(TaskResults[TextList]):
+class RankingResults(EvaluationResults[TextList]):
     """NDCG, MRR and MAP of the texts of each query; ``spearman`` is over all pairs.
 
     Args:

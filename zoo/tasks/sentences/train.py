@@ -18,7 +18,7 @@ from zoo.finetuning.embeddings.task import EmbeddingInputs, EmbeddingModel, Sent
 from zoo.finetuning.order import EpochShuffle
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import FineTuningTask, TaskContext, TaskData, TaskInputs
-from zoo.inference.results import ResultContext, TaskResults
+from zoo.inference.results import EvaluationResults, ResultContext
 from zoo.objectives.base import Outputs
 from zoo.overrides import override
 from zoo.sentence_models.torch_modules import SentenceModules, load_modules
@@ -159,7 +159,7 @@ class SentenceInputs(EmbeddingInputs):
         return Outputs({context.name: vectors})
 
 
-class SentenceResults(TaskResults[TextGroup]):
+class SentenceResults(EvaluationResults[TextGroup]):
     """No metrics: a distillation compares embeddings with the teacher's."""
 
     @override

@@ -45,7 +45,7 @@ from zoo.inference.generation.config import (
 )
 from zoo.inference.generation.generate import generate
 from zoo.inference.generation.languages import target_settings, target_tokenizer
-from zoo.inference.results import Prediction, ResultContext, TaskResults
+from zoo.inference.results import EvaluationResults, Prediction, ResultContext
 from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
 from zoo.metrics import Metric, MetricInput
 from zoo.metrics.classification import accuracy
@@ -441,7 +441,7 @@ class TargetCrossEntropy(TaskLoss):
         )
 
 
-class GeneratedTextResults(TaskResults[TextToText]):
+class GeneratedTextResults(EvaluationResults[TextToText]):
     """Exact match of generated texts, and the metrics of data sets."""
 
     @property

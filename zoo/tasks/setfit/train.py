@@ -27,7 +27,7 @@ from zoo.finetuning.task import (
     model_inputs,
 )
 from zoo.finetuning.text_inputs import POOLING
-from zoo.inference.results import ResultContext, TaskResults
+from zoo.inference.results import EvaluationResults, ResultContext
 from zoo.metrics.classification import ClassCounts, classification_metrics
 from zoo.nn.adapters.prompt import with_prompt
 from zoo.nn.dtypes import at_least_float32
@@ -244,7 +244,7 @@ class PairCosineError(TaskLoss):
         return LossOutput({context.name: (errors * batch[COUNTED]).sum()}, predictions=predictions)
 
 
-class SetFitResults(TaskResults[Sample]):
+class SetFitResults(EvaluationResults[Sample]):
     """Metrics of a regression that is fitted on the embeddings of the training texts."""
 
     @override

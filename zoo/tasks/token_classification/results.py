@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.inference.results import Prediction, ResultContext, TaskResults
+from zoo.inference.results import EvaluationResults, Prediction, ResultContext
 from zoo.metrics.classification import ClassCounts, accuracy, f1_macro
 from zoo.metrics.entities import entities, entity_counts, entity_scores
 from zoo.overrides import override
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class WordResults(TaskResults[WordsSample]):
+class WordResults(EvaluationResults[WordsSample]):
     """Accuracy of words, and precision, recall and F1 of entities or labels."""
 
     @override

@@ -9,7 +9,7 @@ PROBE_SECONDS = 2.0  # Time in which a machine answers to an attempt to connect.
 
 
 @dataclass(frozen=True)
-class ProcessState:
+class SystemProcessState:
     """What the system says of a process of this machine.
 
     Attributes:
@@ -31,7 +31,7 @@ class ProcessState:
         return self.letter in ("T", "t")
 
 
-def read_process_state(pid: int) -> ProcessState | None:
+def read_process_state(pid: int) -> SystemProcessState | None:
     """Return the state of a process of this machine, or ``None`` if there is no such process.
 
     Raises:
@@ -45,7 +45,7 @@ def read_process_state(pid: int) -> ProcessState | None:
             raise
         return None
     # Fields 3 and 52 of proc_pid_stat(5); other users read 0 as the exit status.
-    return ProcessState(fields[0], int(fields[49]))
+    return SystemProcessState(fields[0], int(fields[49]))
 
 
 def describe_end(wait_status: int) -> str:

@@ -19,7 +19,7 @@ SETTINGS = "config.yaml"
 MANIFEST = "run.json"
 
 
-class SourceRecord(JsonStruct, kw_only=True):
+class TextSourceRecord(JsonStruct, kw_only=True):
     """A source of text of a run."""
 
     corpus: str  # Directory of its corpus.
@@ -60,7 +60,7 @@ class RunManifest(JsonStruct, kw_only=True):
     # versions. See ``zoo.data.order``.
     data_order: DataOrder = "arrays"
     # Sources of a run on several corpora, whose fields above are empty.
-    sources: dict[str, SourceRecord] | None = None
+    sources: dict[str, TextSourceRecord] | None = None
     # Weights of the sources, and from which step on; those of the runs that this one continues are
     # the first ones.
     mixture: list[MixtureStage] | None = None

@@ -16,7 +16,7 @@ from typing import Any
 RANK = 4  # pooling of classifiers
 
 
-class Runner:
+class LlamaRunner:
     """A model and its context; a row of tokens is one sequence."""
 
     def __init__(self, path: str, given: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ def _encoded(values: Any, size: int) -> str:
     return base64.b64encode(content).decode()
 
 
-def answer(runner: Runner, request: dict[str, Any]) -> Any:
+def answer(runner: LlamaRunner, request: dict[str, Any]) -> Any:
     """Return the answer to a request."""
     if "texts" in request:
         return [runner.tokens(text) for text in request["texts"]]
@@ -111,7 +111,7 @@ def main() -> None:
             output.write(json.dumps(value, allow_nan=False) + "\n")
             output.flush()
 
-        runner = Runner(sys.argv[1], json.loads(sys.argv[2]))
+        runner = LlamaRunner(sys.argv[1], json.loads(sys.argv[2]))
         say({"ready": True})
         for line in sys.stdin.buffer:
             try:

@@ -109,7 +109,7 @@ def _global_folder() -> Path | None:
     return None
 
 
-class Llama:
+class LlamaCpp:
     """A GGUF file in llama.cpp. The process ends with this object, or with ``close``.
 
     Args:

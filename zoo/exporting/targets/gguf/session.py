@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zoo.checkpoint import Checkpoint
-from zoo.exporting.targets.gguf.llama import Llama
+from zoo.exporting.targets.gguf.llama import LlamaCpp
 from zoo.exporting.targets.session import TargetSession, row_lengths
 from zoo.families.onnx import EMBEDDING, LOGITS
 from zoo.overrides import override
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 UNLIMITED = 512
 
 
-def open_llama(checkpoint: Checkpoint, file: Path, threads: int | None) -> Llama:
+def open_llama(checkpoint: Checkpoint, file: Path, threads: int | None) -> LlamaCpp:
     """Open a GGUF file of a checkpoint."""
     longest = checkpoint.family.max_seq_len(checkpoint.config) or UNLIMITED
     embeds = not checkpoint.head.has_cache
-    return Llama(file, max_tokens=longest, threads=threads, embeds=embeds)
+    return LlamaCpp(file, max_tokens=longest, threads=threads, embeds=embeds)
 
 
 class LlamaSession(TargetSession):

@@ -11,7 +11,6 @@ from zoo.checkpoint import CONFIG, TOKENIZER, Checkpoint, ModelFile
 from zoo.conversion.dtypes import numpy_dtype
 from zoo.errors import VerificationError
 from zoo.families.random_inputs import random_inputs
-from zoo.inference.load_model import load_model
 from zoo.io.json import encode_json
 from zoo.io.tensors.formats import STORAGE, TensorInfo, TensorReader, TensorToWrite
 from zoo.sentence_models.module_weights import module_weight_files
@@ -71,6 +70,8 @@ def require_same_outputs(
         VerificationError: an output differs.
     """
     import torch
+
+    from zoo.inference.load_model import load_model
 
     spec = old.family.onnx(old.config, old.head_name)
     longest = min([*lengths, *spec.limits.values()])

@@ -22,10 +22,13 @@ with the special tokens. A seventh of the tokens of a passage is masked at a tim
 predicted once. All models predict the same tokens with the same tokens masked; of the windows that
 have a token, the one with most context on both sides predicts it. The first row of the table is
 the loss of a model that only knows how frequent tokens are. An original that is not well below it
-has learned too little for any context to help: give it more ``--steps``.
+has learned too little for any context to help, and there is no conclusion. The 400 steps of
+``small`` are too few for that on English novels (one seed): give it more ``--steps``.
 
-The size ``small`` has 2 layers of 128, and ``minilm`` 6 layers of 384. ``--quick`` only checks that
-all of it works: 2 layers of 128, rows of 128 tokens, 512 positions, few steps and four books.
+The size ``small`` has 2 layers of 128, and three seeds of it are meant to take ten minutes on two
+quiet cores. ``minilm`` has 6 layers of 384: a step with a row of 2,048 tokens takes some five
+seconds of one core, and a seed more than an hour. ``--quick`` only checks that all of it works: 2
+layers of 128, rows of 128 tokens, 512 positions, few steps, four books and one thread.
 ``--output DIR`` keeps models and results, and does not repeat the seeds in it.
 """
 
@@ -425,7 +428,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--size", choices=list(SCALES), default="small")
     parser.add_argument("--steps", type=int, help="steps of pretraining")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, help="2, or 1 with --quick")
     parser.add_argument("--quick", action="store_true", help="small models and few steps")
     parser.add_argument("--output", type=Path, help="directory for the runs and their results")
     options = parser.parse_args(arguments)
@@ -433,7 +436,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--seeds must be 1 or more")
     import torch
 
-    torch.set_num_threads(options.threads)
+    threads = options.threads or (1 if options.quick else 2)
+    torch.set_num_threads(threads)
     scale = QUICK if options.quick else SCALES[options.size]
     if options.steps is not None:
         scale = scale._replace(steps=options.steps)
@@ -449,7 +453,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 continue
             seed_folder = folder / f"seed-{seed}"
             shutil.rmtree(seed_folder, ignore_errors=True)  # It was interrupted.
-            comparison = Comparison(books, scale, seed, seed_folder, options.threads)
+            comparison = Comparison(books, scale, seed, seed_folder, threads)
             runs.add(name, comparison.measure())
         results = [runs.known[f"seed {seed}"] for seed in range(options.seeds)]
     print(result_table(results))
@@ -461,7 +465,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"\n{predicted:,} tokens predicted; {len(books[1])} of {len(books[0]) + len(books[1])}"
         f" books held out; {scale.steps:,} steps of pretraining"
     )
-    print(f"{machine(options.threads)}; {versions('torch', 'tokenizers')}")
+    print(f"{machine(threads)}; {versions('torch', 'tokenizers')}")
 
 
 if __name__ == "__main__":

@@ -125,9 +125,8 @@ def test_runs_that_occurred_before_are_removed(tmp_path: Path) -> None:
 EVERYTHING = ("--rule", "c4", "--deduplicate", "spans", "--deduplicate", "documents")
 
 
-@pytest.mark.parametrize(
-    "options", [EVERYTHING[:4], pytest.param(EVERYTHING, marks=pytest.mark.long)], ids=len
-)
+@pytest.mark.long
+@pytest.mark.parametrize("options", [EVERYTHING[:4], EVERYTHING], ids=len)
 def test_the_number_of_processes_does_not_matter(
     options: tuple[str, ...], crawl: Path, tmp_path: Path
 ) -> None:

@@ -72,7 +72,10 @@ def batch(tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("tokens", [1, 36, 37, 40, 61])
+@pytest.mark.parametrize(
+    "tokens",
+    [1, pytest.param(36, marks=pytest.mark.long), 37, pytest.param(40, marks=pytest.mark.long), 61],
+)
 def test_outputs_and_gradients_equal_the_reference(tokens: int, training: bool) -> None:
     model = parity.random_model(BIGBIRD, BLOCKS, "masked-lm").train(training)
     reference: Any = reference_model(BIGBIRD, BLOCKS, "masked-lm", model.state_dict())

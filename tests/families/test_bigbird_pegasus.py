@@ -47,7 +47,7 @@ def test_small_models_equal_the_reference(head: str, changes: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("tokens", [36, 37, 61])
+@pytest.mark.parametrize("tokens", [pytest.param(36, marks=pytest.mark.long), 37, 61])
 def test_outputs_and_gradients_equal_the_reference(tokens: int, training: bool) -> None:
     model = parity.random_model(FAMILY, SMALL, "seq2seq-lm").train(training)
     reference: Any = reference_model(FAMILY, SMALL, "seq2seq-lm", model.state_dict())

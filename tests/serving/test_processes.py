@@ -35,6 +35,7 @@ def test_a_worker_that_is_killed_is_replaced(guarded: Server) -> None:
         assert guarded.post("/predict", TEXTS, **bearer).status == 200
 
 
+@pytest.mark.long
 def test_a_server_ends_when_no_process_can_be_started(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

@@ -67,6 +67,7 @@ def run(pretrained: Pretrained, tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "run", data
 
 
+@pytest.mark.long
 def test_a_model_learns_and_every_command_takes_it(run: tuple[Path, Path], tmp_path: Path) -> None:
     folder, data = run[0] / "model", str(run[1])
     done = warm.zoo("eval", str(folder), "--task", "ordinal-regression", "--eval", data, "--json")

@@ -21,8 +21,8 @@ The loss is the mean cross-entropy, in nats, of the tokens of passages that fill
 with the special tokens. A seventh of the tokens of a passage is masked at a time, so that each is
 predicted once. All models predict the same tokens with the same tokens masked; of the windows that
 have a token, the one with most context on both sides predicts it. The first row of the table is
-the loss of a model that only knows how frequent tokens are. An original that is not well below it
-has learned too little for any context to help, and there is no conclusion. The 400 steps of
+the loss of a model that only knows how frequent tokens are. If the original is not well below it,
+it has learned too little to use any context, and there is no conclusion. The 400 steps of
 ``small`` are too few for that on English novels (one seed): give it more ``--steps``.
 
 The size ``small`` has 2 layers of 128, and three seeds of it are meant to take ten minutes on two
@@ -94,12 +94,51 @@ class Scale(NamedTuple):
     passages: int
 
 
-# The rates and widths of new weights are those of the tiny recipe, scaled to the wider model.
+# Learning rates and initial weights follow the tiny recipe, scaled to the wider model.
 SCALES = {
-    "small": Scale(2, 128, 0.05, 600, 512, 2048, 400, 8192, 2e-3, 100, 1, 12),
-    "minilm": Scale(6, 384, 0.03, 1000, 512, 2048, 1000, 8192, 1e-3, 100, 1, 12),
+    "small": Scale(
+        layers=2,
+        hidden_size=128,
+        initializer_range=0.05,
+        vocab_size=600,
+        seq_len=512,
+        grown_seq_len=2048,
+        steps=400,
+        tokens_per_step=8192,
+        learning_rate=2e-3,
+        further_steps=100,
+        further_rows=1,
+        passages=12,
+    ),
+    "minilm": Scale(
+        layers=6,
+        hidden_size=384,
+        initializer_range=0.03,
+        vocab_size=1000,
+        seq_len=512,
+        grown_seq_len=2048,
+        steps=1000,
+        tokens_per_step=8192,
+        learning_rate=1e-3,
+        further_steps=100,
+        further_rows=1,
+        passages=12,
+    ),
 }
-QUICK = Scale(2, 128, 0.05, 600, 128, 512, 20, 4096, 2e-3, 40, 1, 4)
+QUICK = Scale(
+    layers=2,
+    hidden_size=128,
+    initializer_range=0.05,
+    vocab_size=600,
+    seq_len=128,
+    grown_seq_len=512,
+    steps=20,
+    tokens_per_step=4096,
+    learning_rate=2e-3,
+    further_steps=40,
+    further_rows=1,
+    passages=4,
+)
 QUICK_BOOKS = 4
 
 

@@ -118,19 +118,11 @@ class BigBirdFactory(ModelFactory):
     @override
     def backbone_args(self) -> dict[str, Any]:
         config = self.config
-        arguments: dict[str, Any] = {
+        return {
             "embeddings": make_embeddings(config, dropout_before_norm=True),
             "layers": make_blocks(config, attention=self.attention),
+            "pattern": BlockSparsePattern.from_config(config),
         }
-        if config.attention_type == "block_sparse":
-            arguments["pattern"] = BlockSparsePattern(
-                num_layers=config.num_layers,
-                num_heads=config.num_heads,
-                block_size=config.block_size,
-                num_random_blocks=config.num_random_blocks,
-                max_positions=config.max_positions,
-            )
-        return arguments
 
     def attention(self, index: int) -> SelfAttention:
         """Return the attention of a block."""

@@ -44,14 +44,7 @@ class BigBirdPegasusFactory(Seq2SeqFactory):
         arguments["layers"] = make_blocks(
             encoder_config, PreNormBlock, attention=self.encoder_attention
         )
-        if config.attention_type == "block_sparse":
-            arguments["pattern"] = BlockSparsePattern(
-                num_layers=config.num_layers,
-                num_heads=config.num_heads,
-                block_size=config.block_size,
-                num_random_blocks=config.num_random_blocks,
-                max_positions=config.max_positions,
-            )
+        arguments["pattern"] = BlockSparsePattern.from_config(config)
         return arguments
 
     @override

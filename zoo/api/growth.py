@@ -40,13 +40,13 @@ class GrowthOptions:
 
     def require_length(self) -> None:
         """Check that there are no other options without a length."""
-        others = {
+        other_options = {
             "--rope-scaling": self.rope_scaling,
             "--position-init": self.position_init,
             "--eval": self.eval,
             "--family": self.family,
         }
-        for flag, value in others.items():
+        for flag, value in other_options.items():
             if value and self.max_seq_len is None:
                 raise UsageError(f"{flag} is for --max-seq-len N", "give both, or leave it out")
             if value and self.family is not None and flag != "--family":

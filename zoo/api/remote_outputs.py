@@ -103,7 +103,7 @@ def with_urls(result: Any) -> Any:
     if isinstance(result, Path):
         text = with_places(str(result))
         return UrlPath(text) if is_remote(text) else result
-    if isinstance(result, tuple) and type(result) is tuple:
+    if type(result) is tuple:
         return tuple(with_urls(item) for item in result)
     if isinstance(result, dict):
         return {key: with_urls(item) for key, item in result.items()}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COMPRESSION_LEVEL = 3
 SUFFIX = ".jsonl.gz"
 MIN_PIECE_BYTES = 16 << 20
-MAX_PIECES = 512  # of all files, besides small ones
+MAX_PIECES = 512  # Pieces of all files together, in addition to small files.
 
 
 def part_name(task: int) -> str:

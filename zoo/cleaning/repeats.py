@@ -22,7 +22,7 @@ REPEATS_ENDING = ".c4_dup"
 HASHES = 1 << 64
 MAX_SIGNATURES = 1 << 21  # that are compared at once, about; they take 150 MB.
 MAX_BUCKETS = 16
-BUCKET_BYTES = 16 << 20  # of compressed parts
+BUCKET_BYTES = 16 << 20  # Size of the compressed parts for each range of hashes.
 
 
 def bucket_count(parts: Path) -> int:

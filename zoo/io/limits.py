@@ -78,7 +78,7 @@ MAX_ARTICLE_VALUES = 20_000_000  # of an article, where a question takes about t
 # Of a frame of zstd, which takes as much memory: the largest that `zstd -d` reads by default, and
 # the largest that `zstd -19 --ultra -22` writes. `zstd --long=31` writes up to 2 GiB.
 MAX_ZSTD_WINDOW = 128 << 20
-MAX_TAR_HEADER_BYTES = 1 << 20  # of the long name or the further fields of a member
+MAX_TAR_HEADER_BYTES = 1 << 20  # size of the long name or the further fields of a member
 MAX_EXPANSION = 500  # uncompressed bytes for each compressed one; of real texts below 20 ...
 FREE_EXPANSION_BYTES = 64 << 20  # ... which counts from this size on
 MAX_PARQUET_ITEMS = 1_000_000  # strings, and items of a list, in the metadata of a file

@@ -1,5 +1,7 @@
 """Layers with block-sparse attention, and full attention of short rows."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -49,6 +51,19 @@ class BlockSparsePattern(AttentionPattern):
         self.block_size = block_size
         self.num_random_blocks = num_random_blocks
         self.max_positions = max_positions
+
+    @classmethod
+    def from_config(cls, config: Any) -> "BlockSparsePattern | None":
+        """Return the pattern of a configuration; ``None`` for full attention."""
+        if config.attention_type != "block_sparse":
+            return None
+        return cls(
+            num_layers=config.num_layers,
+            num_heads=config.num_heads,
+            block_size=config.block_size,
+            num_random_blocks=config.num_random_blocks,
+            max_positions=config.max_positions,
+        )
 
     @property
     def full_tokens(self) -> int:

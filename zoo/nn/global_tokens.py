@@ -78,8 +78,8 @@ class GlobalTokenRule(nn.Module):
             case "separators":
                 is_global = (places == 0) | (input_ids == self.separator)
             case tuple():
-                chosen = torch.tensor(self.rule, device=input_ids.device)
-                is_global = (places[..., None] == chosen).any(-1)
+                global_places = torch.tensor(self.rule, device=input_ids.device)
+                is_global = (places[..., None] == global_places).any(-1)
             case _:
                 raise ValueError(f"there is no rule {self.rule!r}")
         if positions.segments is not None:  # Padding is not global.

@@ -63,8 +63,8 @@ class RopeConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fi
     rope_factor: float | None = None
     # of ``yarn``: number of positions before they were stretched; ``None`` for ``max_positions``
     rope_original_max_positions: int | None = None
-    rope_beta_fast: float | None = None  # of ``yarn``; ``None`` for 32
-    rope_beta_slow: float | None = None  # of ``yarn``; ``None`` for 1
+    rope_beta_fast: float | None = None  # Fast turns of ``yarn``; ``None`` for 32.
+    rope_beta_slow: float | None = None  # Slow turns of ``yarn``; ``None`` for 1.
     # of ``yarn``: factor of cosines and sines; ``None`` for the paper's
     rope_attention_factor: float | None = None
 

@@ -40,7 +40,7 @@ class RowSelector:
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
-        self._sessions: dict[int, InferenceSession] = {}  # by element type
+        self._sessions: dict[int, InferenceSession] = {}  # Element type -> session.
 
     def select(
         self, values: Mapping[str, OrtValue], rows: NDArray[np.int64]

@@ -442,6 +442,12 @@ class Model:
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
         representation: "Representations | None" = None,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+        window_pooling: "WindowPooling | None" = None,
+        chunks: "Chunks | None" = None,
+        chunk_size: int | None = None,
+        late_chunking: bool = False,
     ) -> "SearchResults":
         """Return the texts of a corpus that are most similar to each query.
 
@@ -470,11 +476,20 @@ class Model:
             representation: ``dense``, ``sparse`` or ``multi-vector``, of a model that has several;
                 or name -> weight, for the weighted mean of the scores of several. By default
                 ``dense``.
+            max_seq_len: number of tokens that texts of the corpus and their windows have at most.
+            doc_stride: read longer texts of the corpus in windows that share this number of tokens.
+            window_pooling: score a text by its best window, ``max`` (default), by the ``mean`` of
+                its windows, or by the ``first`` one.
+            chunks: search passages of the texts: ``sentences``, ``paragraphs`` or ``tokens``.
+            chunk_size: see ``embed``.
+            late_chunking: see ``embed``.
 
         Returns:
             a list with ``text`` and ``results`` of each query: ``corpus_id``, the number of a text,
-            ``score``, and ``text`` or the columns of its table, the best first. Its attribute
-            ``recall`` is the share of the best texts that an approximate search found.
+            ``score``, and ``text`` or the columns of its table, the best first. A passage also has
+            ``document``, the number of its text, and ``start`` and ``end``, its characters; with
+            the best of several windows, ``window`` has its characters. The attribute ``recall`` is
+            the share of the best texts that an approximate search found.
 
         Raises:
             UsageError: the corpus is empty, ``top_k`` is not positive, the model has no prompt of a
@@ -508,6 +523,12 @@ class Model:
             corpus_prompt_name=corpus_prompt_name,
             corpus_prompt=corpus_prompt,
             representation=representation,
+            doc_stride=doc_stride,
+            window_pooling=window_pooling,
+            chunks=chunks,
+            chunk_size=chunk_size,
+            late_chunking=late_chunking,
+            **_task_options({"max_seq_len": max_seq_len}),
         )
         assert isinstance(task, Search)
         query_list = [queries] if isinstance(queries, str) else queries

@@ -436,7 +436,10 @@ class Embed(WindowedTask):
         vectors = [row["embedding"] for row in rows]
         if self.separate_windows:
             results = self._convert(np.stack(vectors), [item] * len(vectors))
-            return {"embedding": np.stack([result["embedding"] for result in results])}
+            return {
+                "embedding": np.stack([result["embedding"] for result in results]),
+                WINDOWS: window_spans(windows, len(self.prompt)),
+            }
         embedding = self.pool_windows(windows, vectors)
         result = self._convert(embedding[None], [item])[0]
         return {**result, WINDOWS: window_spans(windows, len(self.prompt))}

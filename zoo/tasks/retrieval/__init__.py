@@ -9,9 +9,11 @@ from zoo.tasks.options import (
     DIM,
     EVAL_WINDOW_POOLING,
     MAX_SEQ_LEN,
+    PASSAGES,
     QUERY_PROMPTS,
     QUERY_TEXT,
     REPRESENTATIONS,
+    SCORE_POOLING,
     SEED,
     WINDOWS,
 )
@@ -22,12 +24,16 @@ Examples:
   zoo run search REF --corpus texts.jsonl "a question" "another question"
   zoo run search REF --corpus articles.csv --corpus-text body \\
       --queries questions.csv --query-text question
+  zoo run search REF --corpus papers.jsonl --chunks sentences "a question"
+  zoo run search REF --corpus papers.jsonl --doc-stride 64 "a question"
   zoo run embed REF --input articles.csv --text body -o articles.parquet
   zoo run search REF --index articles.parquet "a question"
 
 Each result has the best texts of the corpus, best first: "corpus_id" is the number of the text in
-its file. The search compares all texts, unless --search-method says otherwise. The vectors of the
-corpus are in a temporary file; --index reads vectors that zoo run embed stored."""
+its file. With --chunks, the texts are passages, and "document", "start" and "end" are their place;
+with --doc-stride, "window" has the characters of a text's best window. The search compares all
+texts, unless --search-method says otherwise. The vectors of the corpus are in a temporary file;
+--index reads vectors that zoo run embed stored."""
 
 TASKS = (
     TaskSpec(
@@ -63,6 +69,9 @@ TASKS = (
             *QUERY_PROMPTS,
             *CORPUS_PROMPTS,
             REPRESENTATIONS,
+            WINDOWS,
+            SCORE_POOLING,
+            *PASSAGES,
         ),
         input_flag="--queries",
         text_flag=QUERY_TEXT.flags,

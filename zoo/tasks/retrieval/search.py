@@ -3,14 +3,14 @@
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import UsageError, did_you_mean
-from zoo.inference.embed import Embed
+from zoo.inference.embed import WINDOWS, Embed, check_passage_options, require_passages
 from zoo.inference.hybrid_embed import (
     HybridEmbed,
     Representations,
@@ -19,9 +19,11 @@ from zoo.inference.hybrid_embed import (
     parse_representations,
 )
 from zoo.inference.processing.inputs import read_records, require_first
+from zoo.inference.processing.passages import Chunks
 from zoo.inference.processing.records import RecordKeys, TextExample, as_records
 from zoo.inference.processing.search import QUERIES, search_vectors
 from zoo.inference.processing.table_records import InputColumns
+from zoo.inference.processing.windows import WindowPooling, require_window_options
 from zoo.inference.task import EncodedExample, Task
 from zoo.inference.vector_record import require_same_model, require_same_prompt
 from zoo.io.output.vectors import ARRAY
@@ -39,6 +41,7 @@ from zoo.tasks.retrieval.approximate import (
 from zoo.tasks.retrieval.index import StoredVectors, VectorIndex, find_index_files, open_index
 from zoo.tasks.retrieval.scoring import check_prompts, require_ranker
 from zoo.tasks.retrieval.vectors import embedded_corpus
+from zoo.tasks.retrieval.window_vectors import WINDOW, WindowVectors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
     SearchFunction = Callable[[list[Floats], int], Iterator[BestScores]]
 
 LOG = logging.getLogger("zoo")
+# Options that say how the long texts of a corpus are read.
+READING_OPTIONS = ("doc_stride", "window_pooling", "chunks", "chunk_size", "late_chunking")
 
 
 class SearchResults(list[dict[str, Any]]):
@@ -88,6 +93,12 @@ class Search(Task):
     depends neither on the number of queries nor on the size of vectors, which are in a temporary
     file. Vectors of an index take the place of a corpus; see ``open_index``. The search is exact;
     that of an index may be approximate, and then measures its ``recall``.
+
+    With ``chunks``, the texts are the passages of the corpus: ``corpus_id`` is the number of a
+    passage, and ``document``, ``start`` and ``end`` are its place; see ``Embed``. With
+    ``doc_stride``, long texts are read in windows, each compared with the query. The score of a
+    text is the best window's (``max``), whose characters are ``window``, their ``mean``, or the
+    ``first`` one's.
     """
 
     name: ClassVar[str] = "search"
@@ -104,7 +115,13 @@ class Search(Task):
     @override
     def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
         check_prompts(checkpoint, options)
-        check_representations(checkpoint, options.get("representation"))
+        representation = options.get("representation")
+        check_representations(checkpoint, representation)
+        if isinstance(representation, str):
+            checkpoint = checkpoint.with_representation(representation)
+        check_passage_options(options)
+        require_window_options(options.get("doc_stride"), options.get("window_pooling"))
+        require_passages(checkpoint, options)
 
     @classmethod
     @override
@@ -122,10 +139,11 @@ class Search(Task):
             raise no_corpus()
         if index is not None:
             require_index(Path(index), corpus)
+            refuse_reading_options(options)
         require_method(options["search_method"], index)
         options["representation"] = parse_representations(options["representation"])
         if corpus is not None and str(corpus) != "-":
-            require_first(read_corpus(corpus, options["corpus_text"]))
+            require_first(read_corpus(corpus, options["corpus_text"], options["doc_stride"]))
         return records, options
 
     def __init__(
@@ -142,10 +160,22 @@ class Search(Task):
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
         representation: Representations | None = None,
+        doc_stride: int | None = None,
+        window_pooling: WindowPooling | None = None,
+        chunks: Chunks | None = None,
+        chunk_size: int | None = None,
+        late_chunking: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         check_representations(self.checkpoint, representation)
+        reading_options: dict[str, Any] = {
+            "doc_stride": doc_stride,
+            "window_pooling": window_pooling,
+            "chunks": chunks,
+            "chunk_size": chunk_size,
+            "late_chunking": late_chunking,
+        }
         if corpus is None and index is None:
             raise no_corpus()
         if top_k < 1:
@@ -160,6 +190,7 @@ class Search(Task):
         self.index = None if index is None else Path(index)
         if self.index is not None:
             require_index(self.index, corpus)
+            refuse_reading_options(reading_options)
         require_method(search_method, self.index)
         self.search_method = search_method
         self.rescore_multiplier = rescore_multiplier
@@ -174,15 +205,23 @@ class Search(Task):
             "representation": representation,
         }
         self.query_task = make_embed(*parts, **self.query_options)
+        self.doc_stride = doc_stride
+        # Whether the windows of a text have scores of their own, which late chunking does without.
+        self.has_windows = doc_stride is not None and not late_chunking
+        require_window_options(doc_stride, window_pooling)
+        self.window_pooling: WindowPooling = window_pooling or "max"
+        if self.has_windows and chunks is None:
+            reading_options["window_pooling"] = self.window_pooling
         self.document_task = make_embed(
             *parts,
             representation=representation,
             **options,
+            **reading_options,
             role="document",
             prompt_name=corpus_prompt_name,
             prompt=corpus_prompt,
+            separate_windows=self.has_windows,
         )
-        self.document_task.offers_windows = False
 
     @override
     def run_chunks(
@@ -203,19 +242,31 @@ class Search(Task):
             with self._open_index(self.index) as corpus:
                 yield corpus
             return
-        with embedded_corpus(self.document_task) as vectors:
+        task = self.document_task
+        with embedded_corpus(task) as vectors:
             texts = []
-            total = len(self.corpus) if isinstance(self.corpus, Sized) else None
-            reread = None
-            if isinstance(self.corpus, Path) and str(self.corpus) != "-":
-                reread = self._documents
-            with self.document_task.show_progress("embedding", total, items=reread):
-                for item, added in self.document_task.stream(self._documents()):
-                    vectors.add(added["embedding"])
-                    texts.append(self.document_task.keys.columns(item.record))
+            windows = WindowVectors(vectors, self.window_pooling, self.session.dtype)
+            with self._show_embedding():
+                for item, added in task.stream(self._documents()):
+                    if self.has_windows:
+                        windows.add(added["embedding"], added[WINDOWS])
+                    else:
+                        vectors.add(added["embedding"])
+                    texts.append(task.keys.columns(item.record))
             if not texts:
                 raise UsageError("the corpus has no texts", "give a file with texts to --corpus")
-            yield SearchedCorpus(vectors.search, texts, self.query_task)
+            search = windows.search if self.has_windows else vectors.search
+            yield SearchedCorpus(search, texts, self.query_task)
+
+    def _show_embedding(self) -> AbstractContextManager[None]:
+        """Show how many texts of the corpus are embedded; the number of passages is not known."""
+        if self.document_task.splits_records:
+            return self.document_task.show_progress("embedding")
+        total = len(self.corpus) if isinstance(self.corpus, Sized) else None
+        reread = None
+        if isinstance(self.corpus, Path) and str(self.corpus) != "-":
+            reread = self._documents
+        return self.document_task.show_progress("embedding", total, items=reread)
 
     @contextmanager
     def _open_index(self, path: Path) -> Iterator["SearchedCorpus"]:
@@ -302,7 +353,7 @@ class Search(Task):
         """Return the records of the corpus."""
         assert self.corpus is not None, "checked by the caller"
         if isinstance(self.corpus, Path):
-            return read_corpus(self.corpus, self.corpus_text)
+            return read_corpus(self.corpus, self.corpus_text, self.doc_stride)
         return as_records(self.corpus)
 
     def _answered(
@@ -363,12 +414,28 @@ def require_method(method: str, index: object) -> None:
     require_faiss()
 
 
-def read_corpus(path: Path | str, text: str | None) -> Iterator[TextExample]:
+def read_corpus(
+    path: Path | str, text: str | None, doc_stride: int | None = None
+) -> Iterator[TextExample]:
     """Return the records of a file of texts to search; ``text`` names their column."""
+    reserved = ["corpus_id", "score"]
+    if doc_stride is not None:
+        reserved.append(WINDOW)
     columns = InputColumns(
-        text, reserved=("corpus_id", "score"), text_flag=CORPUS_TEXT.flags, pair_flag=""
+        text, reserved=tuple(reserved), text_flag=CORPUS_TEXT.flags, pair_flag=""
     )
     return read_records(source=str(path), columns=columns)
+
+
+def refuse_reading_options(options: Mapping[str, Any]) -> None:
+    """Refuse options of long texts for an index, whose texts have been embedded."""
+    for name in READING_OPTIONS:
+        if options.get(name) not in (None, False):
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{flag} says how texts of --corpus are read, and those of an index are embedded",
+                f"leave it out, or embed them again: zoo run embed {flag}",
+            )
 
 
 def no_corpus() -> UsageError:

@@ -16,11 +16,11 @@ from tests.inference.conftest import Small, converted
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.errors import UsageError
+from zoo.finetuning.logistic_regression import fit
 from zoo.finetuning.runs import FineTuneRun
 from zoo.inference import load_session
 from zoo.plugins.registry import get_family
 from zoo.tasks.setfit.pairs import contrastive_pairs, neighbouring_pairs
-from zoo.tasks.setfit.regression import fit
 from zoo.training.distributed.context import DistContext
 
 HERE = DistContext(0, 1, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Streaming reader of the lines of a UTF-8 file, optionally compressed."""
+"""Streaming reader of the lines of a text file, optionally compressed."""
 
 import gzip
 import os
@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from zoo.errors import SourceError, VerificationError
 from zoo.io.files import open_regular
@@ -18,6 +19,7 @@ from zoo.io.limits import (
 )
 from zoo.io.sizes import check_size
 
+Encoding = Literal["utf-8", "latin-1"]
 NAMED_FILE = re.compile(r"((?:glue/)?[\w.+-]+)=(.+)")  # A data set's name, and its file.
 READ_BYTES = 1 << 20
 ZSTD_READ_BYTES = 1 << 10  # Compressed bytes. zstd expands at most 32,768 times.
@@ -30,7 +32,9 @@ OTHER_SUFFIXES = {TAR_GZIP: GZIP, MDS_ZSTD: ZSTD}
 COMPRESSED = (GZIP, ZSTD)
 
 
-def read_lines(file: Path, *, rows: bool = False, strip: bool = True) -> Iterator[str]:
+def read_lines(
+    file: Path, *, rows: bool = False, strip: bool = True, encoding: Encoding = "utf-8"
+) -> Iterator[str]:
     """Yield the lines of a file.
 
     Lines end with a line feed, a carriage return, or both. A byte order mark is removed.
@@ -40,8 +44,9 @@ def read_lines(file: Path, *, rows: bool = False, strip: bool = True) -> Iterato
         rows: whether each line must be a row, which is not cut. Otherwise a line that is longer
             than ``MAX_LINE_BYTES`` is cut into several, between words if possible.
         strip: whether to strip white space.
+        encoding: encoding of the file; data sets of the nineties are in Latin-1.
     """
-    for text in _texts(file, rows):
+    for text in _texts(file, rows, encoding):
         for line in text.split("\n"):
             stripped = line.strip() if strip else line.removesuffix("\r")
             if "\r" not in stripped:
@@ -63,7 +68,7 @@ def open_last_line(file: Path) -> int | None:
     return feeds + 1
 
 
-def _texts(file: Path, rows: bool) -> Iterator[str]:
+def _texts(file: Path, rows: bool, encoding: Encoding) -> Iterator[str]:
     """Yield blocks of complete lines, without the last line feed."""
     unfinished_line = b""
     offset = 0
@@ -71,7 +76,7 @@ def _texts(file: Path, rows: bool) -> Iterator[str]:
         head, feed, tail = piece.rpartition(b"\n")
         if feed:
             block = unfinished_line + head
-            yield _decode(file, block, offset)
+            yield _decode(file, block, offset, encoding)
             offset += len(block) + 1
             unfinished_line = tail
         else:
@@ -83,11 +88,11 @@ def _texts(file: Path, rows: bool) -> Iterator[str]:
             )
         while not rows and len(unfinished_line) > MAX_LINE_BYTES:
             end, start = _cut(unfinished_line)
-            yield _decode(file, unfinished_line[:end], offset)
+            yield _decode(file, unfinished_line[:end], offset, encoding)
             offset += start
             unfinished_line = unfinished_line[start:]
     if unfinished_line:
-        yield _decode(file, unfinished_line, offset)
+        yield _decode(file, unfinished_line, offset, encoding)
 
 
 def _cut(data: bytes) -> tuple[int, int]:
@@ -107,9 +112,9 @@ def _cut(data: bytes) -> tuple[int, int]:
     return end, end
 
 
-def _decode(file: Path, data: bytes, offset: int) -> str:
+def _decode(file: Path, data: bytes, offset: int, encoding: Encoding) -> str:
     try:
-        text = data.decode("utf-8")
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
         position = f"byte {offset + error.start}"
         if file.suffix.lower() in COMPRESSED:

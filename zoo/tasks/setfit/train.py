@@ -16,6 +16,7 @@ from zoo.data.readers.labelled import Sample
 from zoo.errors import UsageError
 from zoo.finetuning.embeddings.losses.functions import cosine_error
 from zoo.finetuning.labelled_texts import LabelledTexts, OneClass
+from zoo.finetuning.logistic_regression import LinearClassifier, fit
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.finetuning.task import (
     LABELS,
@@ -35,7 +36,6 @@ from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.objectives.options import Options
 from zoo.overrides import override
 from zoo.tasks.setfit.pairs import Pairs, contrastive_pairs, neighbouring_pairs
-from zoo.tasks.setfit.regression import LinearClassifier, fit
 from zoo.training.config.finetune import FineTuneConfig
 
 if TYPE_CHECKING:

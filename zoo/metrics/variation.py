@@ -71,6 +71,73 @@ def factor_variation(
     }
 
 
+def condition_means(
+    accuracy: Floats,
+    drawn: Floats,
+    conditions: Sequence[int],
+    blocks: Sequence[int],
+    seed: int,
+) -> list[Mapping[str, float | int]]:
+    """Return the mean accuracy of each condition over its settings, and how sure it is.
+
+    Each draw takes samples, and blocks of settings such as those of a selection of examples, with
+    replacement: intervals hold for other samples and other blocks. All conditions get the same
+    draws, so that the intervals of differences are those of pairs.
+
+    Args:
+        accuracy: accuracies, (settings,).
+        drawn: accuracies of drawn samples, (draws, settings).
+        conditions: the condition of each setting, (settings,); all have the same blocks.
+        blocks: the block of each setting, (settings,).
+        seed: the seed of the draws of blocks.
+
+    Returns:
+        for each condition its ``accuracy`` with the ends ``low`` and ``high`` of the interval; the
+        ``lowest`` and ``highest`` accuracy and the standard ``deviation`` over its settings; and
+        the ``difference`` from the first condition, with ``difference_low`` and
+        ``difference_high``.
+    """
+    setting_conditions = np.array(conditions)
+    setting_blocks = np.array(blocks)
+    block_numbers = np.unique(setting_blocks)
+    draws = len(drawn)
+    rng = np.random.default_rng(seed)
+    drawn_blocks = rng.integers(len(block_numbers), size=(draws, len(block_numbers)))
+    means = []
+    drawn_means = []
+    deviations = []
+    ranges = []
+    for condition in np.unique(setting_conditions):
+        is_member = setting_conditions == condition
+        block_means = np.empty((draws, len(block_numbers)))
+        for number, block in enumerate(block_numbers):
+            block_means[:, number] = drawn[:, is_member & (setting_blocks == block)].mean(1)
+        drawn_means.append(np.take_along_axis(block_means, drawn_blocks, 1).mean(1))
+        members = accuracy[is_member]
+        means.append(members.mean())
+        deviations.append(_deviation(members))
+        ranges.append((members.min(), members.max()))
+    rows: list[Mapping[str, float | int]] = []
+    for number, mean in enumerate(means):
+        low, high = interval(drawn_means[number])
+        difference_low, difference_high = interval(drawn_means[number] - drawn_means[0])
+        lowest, highest = ranges[number]
+        rows.append(
+            {
+                "accuracy": float(mean),
+                "low": low,
+                "high": high,
+                "lowest": float(lowest),
+                "highest": float(highest),
+                "deviation": float(deviations[number]),
+                "difference": float(mean - means[0]),
+                "difference_low": difference_low,
+                "difference_high": difference_high,
+            }
+        )
+    return rows
+
+
 def _deviation(means: Floats) -> Any:
     """Return the standard deviation over the last axis; 0 for a single level."""
     if means.shape[-1] == 1:

@@ -166,6 +166,62 @@ def labels_drawing(labels: Mapping[str, tuple[int, int]], limit: int) -> Drawing
     return Drawing(title, margin + width + 130, 14 + BAR * len(shown_labels), parts)
 
 
+def ranges_drawing(
+    title: str, rows: Sequence[Mapping[str, float]], names: Sequence[str]
+) -> Drawing:
+    """Return the ``accuracy`` of named rows as points, with intervals and ranges.
+
+    Args:
+        title: the caption.
+        rows: accuracies with the ends ``low`` and ``high`` of their intervals, which are lines,
+            and perhaps ``lowest`` and ``highest``, which are bars.
+        names: a name for each row.
+    """
+    drawn_names = [drawn_name(name) for name in names]
+    margin = 16 + CHARACTER * max(map(len, drawn_names))
+    values = []
+    for row in rows:
+        values += [row[name] for name in ("low", "high", "lowest", "highest") if name in row]
+    bottom = 8.0 + BAR * len(rows)
+    plot = Plot(
+        Axis.around(min(values), max(values), 5),
+        Axis(0, 1, 1),
+        left=margin,
+        right=margin + 300,
+        top=8,
+        bottom=bottom,
+    )
+    parts = [plot.scale("accuracy")]
+    for number, (row, name) in enumerate(zip(rows, drawn_names, strict=True)):
+        middle = 8 + BAR * (number + 0.5)
+        low, _ = plot.place((row["low"], 0))
+        high, _ = plot.place((row["high"], 0))
+        mean, _ = plot.place((row["accuracy"], 0))
+        tooltip = f"{row['accuracy']:.3f}, interval {row['low']:.3f} to {row['high']:.3f}"
+        parts.append(
+            f'<text x="{margin - 6:.1f}" y="{middle + 4:.1f}" class="end name">{name}</text>'
+        )
+        if "lowest" in row:
+            lowest, _ = plot.place((row["lowest"], 0))
+            highest, _ = plot.place((row["highest"], 0))
+            tooltip += f", range {row['lowest']:.3f} to {row['highest']:.3f}"
+            parts.append(
+                f'<rect class="cell right" fill-opacity="0.3" x="{lowest:.1f}" '
+                f'y="{middle - 7:.1f}" width="{highest - lowest:.1f}" height="14"/>'
+            )
+        parts.append(
+            f'<path class="axis" d="M{low:.1f} {middle:.1f}H{high:.1f}'
+            f'M{low:.1f} {middle - 4:.1f}v8M{high:.1f} {middle - 4:.1f}v8"/>'
+            f'<g class="validation"><circle cx="{mean:.1f}" cy="{middle:.1f}" r="4">'
+            f"<title>{tooltip}</title></circle></g>"
+        )
+    note = "lines: 95 % interval"
+    if "lowest" in rows[0]:
+        note += "; bars: range"
+    parts.append(f'<text x="{margin:.1f}" y="{bottom + 32:.1f}" class="unit">{note}</text>')
+    return Drawing(title, plot.right + 24, bottom + 42, parts)
+
+
 def drawn_name(name: str) -> str:
     """Return a name for SVG, with the middle left out if it is long."""
     return html_text(shorten_name(name, MAX_CHARACTERS))

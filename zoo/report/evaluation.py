@@ -4,9 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from zoo.report import html
+from zoo.report.drawings import ranges_drawing
 from zoo.report.mistakes import Mistakes, mistake_values
 
 NO_TABLES = ("confusion", "reliability", "intervals")  # details that are shown in other ways
+ROW_DETAILS = ("conditions", "prompts")  # Details that are rows of accuracies.
+MOST_ROWS = 40  # Rows of a drawing.
+# Columns of such rows that are no levels of a factor.
+MEASURES = ("accuracy", "low", "high", "lowest", "highest", "deviation")
 
 
 def evaluation_page(
@@ -33,6 +38,7 @@ def evaluation_page(
         title=title,
         lead=lead,
         facts=facts,
+        figures=_figures(details),
         mistake_values=mistake_values(mistakes),
         tables=list(_tables(details)),
         settings=settings,
@@ -41,12 +47,34 @@ def evaluation_page(
     return page.encode()
 
 
+def _figures(details: Mapping[str, Any]) -> list[str]:
+    """Return a drawing of the accuracies of conditions, or else of prompts; none without them."""
+    for name in ROW_DETAILS:
+        if name in details:
+            rows = details[name]
+            break
+    else:
+        return []
+    title = f"Accuracy by {name.removesuffix('s')}"
+    if len(rows) > MOST_ROWS:
+        title += f", {MOST_ROWS} of {len(rows):,}"
+    names = []
+    for row in rows[:MOST_ROWS]:
+        levels = []
+        for column, value in row.items():
+            if column in MEASURES or column.startswith("difference"):
+                continue
+            levels.append(value if isinstance(value, str) else f"{column} {value}")
+        names.append(", ".join(levels))
+    return [ranges_drawing(title, rows[:MOST_ROWS], names).figure()]
+
+
 def _tables(details: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """Yield name, header and rows of each of the details that is a table."""
     for name, values in details.items():
-        if name == "prompts":
+        if name in ROW_DETAILS:
             columns = list(values[0])
-            yield "Prompts", columns, [_cells(prompt, columns) for prompt in values]
+            yield name.capitalize(), columns, [_cells(row, columns) for row in values]
             continue
         if not isinstance(values, Mapping) or name in NO_TABLES or not values:
             continue

@@ -1,4 +1,4 @@
-"""A masked language model that scores a prompt by hand."""
+"""Language models that score a prompt by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -34,3 +34,18 @@ class Masked:
             values = log_softmax(self.network, input_ids=torch.tensor([ids]))
             total += float(values[position, pieces[position]])
         return total
+
+
+class Causal:
+    """A causal model of transformers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        self.network: Any = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
+
+    def score(self, context: str, word: str) -> float:
+        """Return the log-probability of a word after a context."""
+        known = len(self.tokenizer(context.rstrip())["input_ids"])
+        ids = self.tokenizer(context + word)["input_ids"]
+        values = log_softmax(self.network, input_ids=torch.tensor([ids[:-1]]))
+        return sum(float(values[k - 1, ids[k]]) for k in range(known, len(ids)))

@@ -20,6 +20,7 @@ from zoo.errors import UsageError
 from zoo.inference import load_session
 from zoo.metrics.variation import bootstrap_rows, factor_variation
 from zoo.tasks.prompt.evaluate import PromptEvaluation
+from zoo.tasks.prompt.shot_labels import ShotLabels
 
 __all__ = ["hub_checkpoint"]
 TEMPLATES = ("{text} b {label}", "c {label} {text}")
@@ -103,9 +104,12 @@ def test_examples_vary_by_seed_and_order(model: Model, data: Path, tmp_path: Pat
         "seed": 2,
         "order": 3,
     }
-    for selections in evaluation.examples:
-        chosen = {frozenset(shot.text for shot in shots) for shots in selections}
-        assert len(chosen) == 1, "orders have the same examples"
+    for seed, orders in enumerate(evaluation.orders):
+        assert len(set(orders)) == 3, "orders differ"
+        words = {"x": "a", "y": "j"}
+        for order, places in enumerate(orders):
+            shots = evaluation.examples(words, ShotLabels(), seed, order)
+            assert shots == [evaluation.selections[seed][place] for place in places]
 
 
 @pytest.mark.long
@@ -133,7 +137,7 @@ def test_all_four_factors_by_hand(hub_checkpoint: Make, tmp_path: Path) -> None:
     words = [dict(pair.split("=") for pair in w.split(",")) for w in WORDS]
     correct = []
     for template, of_label, seed, order in product(TEMPLATES, words, range(2), range(2)):
-        shots = evaluation.examples[seed][order]
+        shots = evaluation.examples(of_label, ShotLabels(), seed, order)
         before = "".join(
             template.format(text=shot.text, label=of_label[shot.label]) + " h " for shot in shots
         )

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tests.checkpoints import Make, byte_level_roberta, hub_checkpoint
 from tests.inference.conftest import converted
 from tests.tasks.causal_lm.making import MakeSource, source
-from tests.tasks.prompt.making import Masked, log_softmax
+from tests.tasks.prompt.making import Causal, Masked, log_softmax
 from tests.tasks.seq2seq.making import hub
 from zoo.api import Model
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
@@ -109,21 +109,6 @@ def test_byte_level_words_have_the_space_before_them(hub_checkpoint: Make, tmp_p
             values = log_softmax(network, input_ids=torch.tensor([ids]))
             expected[word] += float(values[position, pieces[position]])
     assert_choice(result, expected)
-
-
-class Causal:
-    """A causal model of transformers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        self.network: Any = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
-
-    def score(self, context: str, word: str) -> float:
-        """Return the log-probability of a word after a context."""
-        known = len(self.tokenizer(context.rstrip())["input_ids"])
-        ids = self.tokenizer(context + word)["input_ids"]
-        values = log_softmax(self.network, input_ids=torch.tensor([ids[:-1]]))
-        return sum(float(values[k - 1, ids[k]]) for k in range(known, len(ids)))
 
 
 @pytest.fixture

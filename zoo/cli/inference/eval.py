@@ -26,6 +26,19 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 20  # Labels or prompts that are printed.
 LINE_WIDTH = 80
+MAX_LEVEL_WIDTH = 10  # Characters of a level of a factor in a table; longer ones are numbered.
+# What a row of conditions has in addition to the levels of factors.
+CONDITION_VALUES = (
+    "accuracy",
+    "low",
+    "high",
+    "lowest",
+    "highest",
+    "deviation",
+    "difference",
+    "difference_low",
+    "difference_high",
+)
 
 
 @click.command(
@@ -183,9 +196,12 @@ def _lines(measured: "Result") -> Iterator[str]:
         elif isinstance(values, Mapping):
             yield ""
             yield from _detail(name, values)
+        elif name == "conditions":
+            yield ""
+            yield from _conditions(values)
         elif name == "prompts":
             yield ""
-            yield from _prompts(values)
+            yield from _prompts(values, legend="conditions" not in details)
 
 
 def _file_lines(measured: "Result", folder: Path) -> Iterator[str]:
@@ -228,16 +244,31 @@ def _detail(name: str, values: Mapping[str, Any]) -> list[str]:
     return table(rows, (name, *columns))
 
 
-def _prompts(prompts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the accuracies of prompts, the best first, and the texts that their numbers name."""
-    texts = {}
-    for name, value in prompts[0].items():
-        if isinstance(value, str):
-            texts[name] = list(dict.fromkeys(prompt[name] for prompt in prompts))
-    for name, levels in texts.items():
-        for number, level in enumerate(levels, 1):
-            yield f"{name} {number}  {level}"
-        yield ""
+def _conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the mean accuracy of conditions in their order, with their ranges and differences."""
+    texts = _level_texts(conditions)
+    yield from _numbered_texts(texts)
+    names = [name for name in conditions[0] if name not in CONDITION_VALUES]
+    rows = []
+    for condition in conditions:
+        difference = f"{_format(condition['difference_low'])} to "
+        difference += _format(condition["difference_high"])
+        row = _level_cells(condition, names, texts)
+        row += [
+            _format(condition["accuracy"]),
+            f"{_format(condition['low'])} to {_format(condition['high'])}",
+            f"{_format(condition['lowest'])} to {_format(condition['highest'])}",
+            difference,
+        ]
+        rows.append(row)
+    yield from table(rows, (*names, "mean", "95 % interval", "range", "minus the first"))
+
+
+def _prompts(prompts: Sequence[Mapping[str, Any]], *, legend: bool) -> Iterator[str]:
+    """Yield the accuracies of prompts, the best first; a legend has the texts of their numbers."""
+    texts = _level_texts(prompts)
+    if legend:
+        yield from _numbered_texts(texts)
     ranking = sorted(prompts, key=lambda prompt: -prompt["accuracy"])
     if len(ranking) > MAX_ROWS:
         half = MAX_ROWS // 2
@@ -246,15 +277,45 @@ def _prompts(prompts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     columns = [name for name in ranking[0] if name not in ("low", "high")]
     rows = []
     for prompt in ranking:
-        row = []
-        for name in columns:
-            if name in texts:
-                row.append(str(texts[name].index(prompt[name]) + 1))
-            else:
-                row.append(_format(prompt[name]))
+        row = _level_cells(prompt, columns, texts)
         row.append(f"{_format(prompt['low'])} to {_format(prompt['high'])}")
         rows.append(row)
     yield from table(rows, (*columns, "95 % interval"))
+
+
+def _level_texts(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the levels of factors that are too long for a table, which numbers them."""
+    texts = {}
+    for name, value in rows[0].items():
+        if isinstance(value, str):
+            levels = list(dict.fromkeys(row[name] for row in rows))
+            if max(map(len, levels)) > MAX_LEVEL_WIDTH:
+                texts[name] = levels
+    return texts
+
+
+def _numbered_texts(texts: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the texts that the numbers of tables name."""
+    for name, levels in texts.items():
+        for number, level in enumerate(levels, 1):
+            yield f"{name} {number}  {level}"
+        yield ""
+
+
+def _level_cells(
+    row: Mapping[str, Any], columns: Sequence[str], texts: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return the cells of columns, with numbers in place of long texts."""
+    cells = []
+    for name in columns:
+        value = row[name]
+        if name in texts:
+            cells.append(str(texts[name].index(value) + 1))
+        elif isinstance(value, str):
+            cells.append(value)
+        else:
+            cells.append(_format(value))
+    return cells
 
 
 def _glue_lines(measured: "Result") -> list[str]:

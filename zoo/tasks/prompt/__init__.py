@@ -7,6 +7,7 @@ from zoo.families.tasks import TaskOption, TaskSpec
 from zoo.tasks.options import LABEL_COLUMNS, LABELLED, MAX_SEQ_LEN, PAIR
 
 SCORINGS = ("likelihood", "normalized", "generate")
+SHOT_LABELS = ("gold", "random", "permuted", "none")
 SEPARATOR = "\n\n"  # between examples
 CONTENT_FREE = "N/A"  # as in the paper on calibration
 EXAMPLES = """\b
@@ -119,7 +120,25 @@ TASKS = (
             *SHOTS,
             TaskOption("seeds", "Number of selections of examples.", int, minimum=1, metavar="N"),
             TaskOption(
-                "orders", "Number of orders of each selection.", int, minimum=1, metavar="N"
+                "orders",
+                "Number of different orders of each selection, or all of them.",
+                metavar="N|all",
+            ),
+            TaskOption(
+                "shot_labels",
+                "Labels of the examples: their own, uniformly random ones, their own shuffled, or "
+                "no examples; may be repeated.  [default: gold]",
+                choices=SHOT_LABELS,
+                multiple=True,
+            ),
+            TaskOption(
+                "wrong_labels",
+                "Also give this share of the examples wrong labels; may be repeated.",
+                float,
+                minimum=0,
+                maximum=1,
+                metavar="SHARE",
+                multiple=True,
             ),
             replace(CALIBRATION[0], default=None),
             CALIBRATION[1],

@@ -2,11 +2,11 @@
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from zoo.data.readers.labelled import Columns, Sample, iter_samples, label_name, sort_labels
 from zoo.data.readers.problems import RowError, RowProblems
@@ -16,10 +16,11 @@ from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task_warnings import collect_cut_texts
 from zoo.metrics.intervals import interval
-from zoo.metrics.variation import bootstrap_rows, factor_variation
+from zoo.metrics.variation import bootstrap_rows, condition_means, factor_variation
 from zoo.overrides import override
 from zoo.tasks.prompt.predict import Prompting
-from zoo.tasks.prompt.shots import Shot, read_shots, select_shots
+from zoo.tasks.prompt.shot_labels import ShotLabels, read_shot_labels
+from zoo.tasks.prompt.shots import Shot, draw_orders, read_orders, read_shots, select_shots
 from zoo.tasks.prompt.template import PromptTemplate, read_label_words
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
     from zoo.inference.task import Task
+
+Value = TypeVar("Value", str, float)
 
 MAX_SETTINGS = 10_000  # combinations of factors
 
@@ -40,6 +43,10 @@ class Factor:
     levels: tuple[str | int, ...]
     # Name of a factor: the levels of this one mean something else at each of its levels.
     within: str = ""
+    # Whether the levels are draws of many, over which the accuracy of a condition is a mean.
+    is_drawn: bool = False
+    # Name of a factor -> its levels at which this one changes nothing.
+    idle_at: Mapping[str, Collection[int]] = field(default_factory=dict)
 
 
 class VariedEvaluation(Evaluation):
@@ -77,6 +84,10 @@ class VariedEvaluation(Evaluation):
     @abstractmethod
     def prediction_of(self, added: Mapping[str, Any]) -> str | None:
         """Return the label in the values that the task adds to a record."""
+
+    def prompt_key(self, levels: Sequence[int]) -> Hashable:
+        """Return what the predictions depend on: settings with equal keys are computed once."""
+        return tuple(levels)
 
     def check_sample(self, sample: Sample) -> Sample:
         """Return a sample whose label can be predicted."""
@@ -121,10 +132,17 @@ class VariedEvaluation(Evaluation):
                 f"give at most {MAX_SETTINGS:,}",
             )
         correct = np.empty((len(settings), len(labels)), bool)
-        for number, levels in enumerate(settings):
+        first_settings: dict[Hashable, int] = {}  # Key -> the setting that is computed.
+        keys = [self.prompt_key(levels) for levels in settings]
+        number_of_prompts = len(set(keys))
+        for number, (levels, key) in enumerate(zip(settings, keys, strict=True)):
+            if key in first_settings:
+                correct[number] = correct[first_settings[key]]
+                continue
+            first_settings[key] = number
             label = "evaluating"
-            if len(settings) > 1:
-                label = f"evaluating {number + 1} of {len(settings)} prompts"
+            if number_of_prompts > 1:
+                label = f"evaluating {len(first_settings)} of {number_of_prompts} prompts"
             records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
             results = self.stream(self.task_of(levels), records, len(labels), label)
             if number == 0:
@@ -141,6 +159,9 @@ class VariedEvaluation(Evaluation):
             metrics["lowest"] = float(accuracy.min())
             metrics["highest"] = float(accuracy.max())
             details["variation"] = _variation(factors, settings, accuracy, drawn)
+            conditions = _condition_rows(factors, settings, accuracy, drawn, self.seed)
+            if conditions:
+                details["conditions"] = conditions
             details["prompts"] = _prompt_rows(factors, settings, accuracy, drawn)
         metrics["samples"] = len(labels)
         return Result(metrics, details)
@@ -178,10 +199,63 @@ def _variation(
     variation = {}
     for factor in factors:
         if len(factor.levels) > 1:
-            groups = factor_levels.get(factor.within, ())
-            levels = factor_levels[factor.name]
-            variation[factor.name] = factor_variation(accuracy, drawn, levels, groups)
+            members = []
+            for number in range(len(settings)):
+                is_idle = False
+                for name, idle_levels in factor.idle_at.items():
+                    is_idle |= factor_levels[name][number] in idle_levels
+                if not is_idle:
+                    members.append(number)
+            if not members:
+                continue
+            levels = [factor_levels[factor.name][number] for number in members]
+            groups: list[int] = []
+            if factor.within:
+                groups = [factor_levels[factor.within][number] for number in members]
+            variation[factor.name] = factor_variation(
+                accuracy[members], drawn[:, members], levels, groups
+            )
     return variation
+
+
+def _condition_rows(
+    factors: Sequence[Factor],
+    settings: Sequence[Sequence[int]],
+    accuracy: "NDArray[np.float64]",
+    drawn: "NDArray[np.float64]",
+    seed: int,
+) -> list[dict[str, Any]]:
+    """Return the mean and the range of each condition, and its difference from the first one.
+
+    Conditions are combinations of the factors whose levels are no draws. There are no rows for a
+    single condition, or if each has one prompt.
+    """
+    condition_numbers: dict[tuple[int, ...], int] = {}
+    conditions = []
+    blocks = []  # For each setting, the level of the draws of which others are part.
+    for levels in settings:
+        condition = []
+        block = 0
+        for factor, level in zip(factors, levels, strict=True):
+            if not factor.is_drawn:
+                condition.append(level)
+            elif not factor.within:
+                block = block * len(factor.levels) + level
+        number = condition_numbers.setdefault(tuple(condition), len(condition_numbers))
+        conditions.append(number)
+        blocks.append(block)
+    if len(condition_numbers) in (1, len(settings)):
+        return []
+    fixed_factors = [factor for factor in factors if not factor.is_drawn]
+    summaries = condition_means(accuracy, drawn, conditions, blocks, seed)
+    rows = []
+    for levels, summary in zip(condition_numbers, summaries, strict=True):
+        row: dict[str, Any] = {}
+        for factor, level in zip(fixed_factors, levels, strict=True):
+            if len(factor.levels) > 1:
+                row[factor.name] = factor.levels[level]
+        rows.append({**row, **summary})
+    return rows
 
 
 class PromptEvaluation(VariedEvaluation):
@@ -201,7 +275,9 @@ class PromptEvaluation(VariedEvaluation):
         shots: int | None = None,
         shots_from: str | None = None,
         seeds: int = 1,
-        orders: int = 1,
+        orders: str | int = 1,
+        shot_labels: str | Sequence[str] = (),
+        wrong_labels: float | Sequence[float] = (),
         max_seq_len: int | None = None,
         **options: Any,
     ) -> None:
@@ -215,7 +291,13 @@ class PromptEvaluation(VariedEvaluation):
             raise UsageError("there is no template", "give --template FILE|TEXT")
         self.words = [read_label_words(value) for value in several(label_words)]
         self.max_tokens = max_seq_len
-        self.examples = self._examples(shots, shots_from, seeds, orders)
+        self.shot_labels = read_shot_labels(several(shot_labels), several(wrong_labels), shots)
+        self.selections, self.orders = self._examples(shots, shots_from, seeds, orders)
+        self._shot_texts: set[tuple[str, str | None]] = set()
+        for selection in self.selections:
+            self._shot_texts.update((shot.text, shot.pair) for shot in selection)
+        # Samples whose text is also an example, in their order: a set that keeps its order.
+        self._shown_samples: dict[str, None] = {}
         self.labels: Sequence[str] = ()
 
     @classmethod
@@ -224,45 +306,92 @@ class PromptEvaluation(VariedEvaluation):
         Prompting.require_head(checkpoint)
 
     def _examples(
-        self, shots: int | None, source: str | None, seeds: int, orders: int
-    ) -> list[list[Sequence[Shot]]]:
-        import numpy as np
-
+        self, shots: int | None, source: str | None, seeds: int, orders: str | int
+    ) -> tuple[list[list[Shot]], list[list[tuple[int, ...]]]]:
+        """Return the selections of examples, and the orders of each."""
+        number_of_orders = read_orders(orders)
         if shots is None or source is None:
             if shots is not None or source is not None:
                 raise UsageError("--shots and --shots-from belong together", "give both or neither")
-            if max(seeds, orders) > 1:
+            if seeds > 1 or number_of_orders != 1:
                 raise UsageError("--seeds and --orders are for examples", "give --shots N")
-            return [[()]]
+            return [[]], [[()]]
         rows = read_shots(source, self.columns)
-        examples: list[list[Sequence[Shot]]] = []
+        selections = []
+        selection_orders = []
         for number in range(seeds):
-            selected_shots = select_shots(rows, shots, self.seed + number, source)
-            rng = np.random.default_rng(self.seed + number)
-            ordered_shots: list[Sequence[Shot]] = [selected_shots]
-            for _ in range(orders - 1):
-                order = rng.permutation(len(selected_shots))
-                ordered_shots.append([selected_shots[k] for k in order])
-            examples.append(ordered_shots)
-        return examples
+            seed = self.seed + number
+            selections.append(select_shots(rows, shots, seed, source))
+            selection_orders.append(draw_orders(shots, number_of_orders, seed, MAX_SETTINGS))
+        return selections, selection_orders
+
+    def examples(
+        self, words: Mapping[str, str], labels: ShotLabels, seed: int, order: int
+    ) -> list[Shot]:
+        """Return the examples of a prompt in their order, with the labels that they have there."""
+        shots = labels.relabel(self.selections[seed], words, self.seed + seed)
+        if not shots:
+            return []
+        return [shots[number] for number in self.orders[seed][order]]
+
+    @override
+    def check_sample(self, sample: Sample) -> Sample:
+        if (sample.text, sample.pair) in self._shot_texts:
+            self._shown_samples[sample.location] = None
+        return super().check_sample(sample)
+
+    def warn_of_shown_samples(self) -> None:
+        """Warn of samples that are also examples, which show their labels."""
+        if self._shown_samples:
+            location = next(iter(self._shown_samples))
+            self.warn(
+                [
+                    f"examples and samples have {len(self._shown_samples):,} texts in common, such "
+                    f"as {location}: its label can be copied from the example"
+                ]
+            )
 
     @override
     def factors(self, labels: Sequence[str]) -> list[Factor]:
+        self.warn_of_shown_samples()
+        without_examples = []
+        for number, shot_labels in enumerate(self.shot_labels):
+            if shot_labels.source == "none":
+                without_examples.append(number)
+        idle_at = {"shot labels": without_examples}
         return [
             *self.prompt_factors(labels),
-            Factor("seed", tuple(range(self.seed, self.seed + len(self.examples)))),
-            Factor("order", tuple(range(len(self.examples[0]))), within="seed"),
+            Factor("shot labels", tuple(labels.name for labels in self.shot_labels)),
+            Factor(
+                "seed",
+                tuple(range(self.seed, self.seed + len(self.selections))),
+                is_drawn=True,
+                idle_at=idle_at,
+            ),
+            Factor(
+                "order",
+                tuple(range(len(self.orders[0]))),
+                within="seed",
+                is_drawn=True,
+                idle_at=idle_at,
+            ),
         ]
 
     @override
+    def prompt_key(self, levels: Sequence[int]) -> Hashable:
+        template, words, shot_labels, seed, order = levels
+        shots = self.examples(self.words[words], self.shot_labels[shot_labels], seed, order)
+        return template, words, tuple((shot.text, shot.pair, shot.label) for shot in shots)
+
+    @override
     def task_of(self, levels: Sequence[int]) -> "Task":
-        template, words, seed, order = levels
+        template, words, shot_labels, seed, order = levels
         return Prompting(
             self.checkpoint,
             self.session,
             template=self.templates[template],
             label_words=self.words[words],
-            examples=self.examples[seed][order],
+            examples=self.examples(self.words[words], self.shot_labels[shot_labels], seed, order),
             seed=self.seed + seed,
             max_tokens=self.max_tokens,
             **self.prompt_options,
@@ -274,9 +403,11 @@ class PromptEvaluation(VariedEvaluation):
         return label
 
 
-def several(values: str | Sequence[str]) -> list[str]:
+def several(values: Value | Sequence[Value]) -> list[Value]:
     """Return the values of an option that may be given once, or several times."""
-    return [values] if isinstance(values, str) else list(values)
+    if isinstance(values, str | int | float):
+        return [values]
+    return list(values)
 
 
 def _row(prediction_of: Any, sample: Sample, added: Mapping[str, Any]) -> Prediction:

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from zoo.metrics.paired_tests import difference_interval, holm, mcnemar, permutation_test
+from zoo.metrics.paired_tests import (
+    difference_interval,
+    holm,
+    mcnemar,
+    paired_t_test,
+    permutation_test,
+)
 
 
 def mean(rows: "np.ndarray") -> float:
@@ -66,3 +72,21 @@ def test_holm() -> None:
     assert holm([0.4, 0.01, 0.03, 0.02]) == pytest.approx([0.4, 0.04, 0.06, 0.06])
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 11])
+def test_the_paired_t_test_is_scipys(count: int) -> None:
+    rng = np.random.default_rng(count)
+    first = rng.normal(size=count)
+    second = first + rng.normal(0.5, 1, size=count)
+    expected = scipy.stats.ttest_rel(second, first)
+    low, high = expected.confidence_interval(0.95)
+    result = paired_t_test(first.tolist(), second.tolist())
+    assert result == pytest.approx(
+        (np.mean(second - first), low, high, expected.pvalue), rel=1e-9, abs=1e-12
+    )
+
+
+def test_equal_differences_have_no_spread() -> None:
+    assert paired_t_test([1.0, 2.0], [1.0, 2.0]) == (0.0, 0.0, 0.0, 1.0)
+    assert paired_t_test([1.0, 2.0], [2.0, 3.0]) == (1.0, 1.0, 1.0, 0.0)

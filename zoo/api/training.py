@@ -29,6 +29,8 @@ from zoo.io.progress import enable_progress
 
 if TYPE_CHECKING:
     from zoo.distillation.runs import DistillRun
+    from zoo.finetuning.from_scratch import Comparison
+    from zoo.finetuning.runs import FineTuneRun
     from zoo.training.distributed.context import DistContext
     from zoo.training.logging.scores import ScoresRecord
     from zoo.training.run import Run
@@ -46,7 +48,8 @@ class Training:
 
     Attributes:
         paths: name -> directory or file, as the command prints them.
-        runs: directories of the runs over several seeds; empty of a single run.
+        runs: directories of the runs over several seeds, or of a pretrained model and one from
+            scratch; empty of a single run.
         scores: scores of a student and its teachers; ``None`` if they were not measured.
         seed_scores: directory of a run -> its scores, of a distillation over several seeds.
         spreads: score -> median, lowest and highest value over the seeds.
@@ -87,10 +90,10 @@ class Training:
 
     @property
     def report(self) -> Path:
-        """The report of a single run, an HTML file.
+        """The report of a single run or of ``from_scratch``, an HTML file.
 
         Raises:
-            UsageError: there are several runs.
+            UsageError: there are runs over several seeds.
         """
         return self._path("report", "each of `runs` has a report")
 
@@ -107,7 +110,7 @@ class Training:
             return fields_cell("plan", self.plan)
         if self.teacher_shard:
             return fields_cell("teacher's outputs", self.teacher_shard)
-        if not self.runs and self.report.is_file():
+        if "report" in self.paths and self.report.is_file():
             return page_cell(f"run {self.run}", self.report.read_text("utf-8"))
         fields: dict[str, object] = dict(self.paths)
         for name, spread in self.spreads.items():
@@ -420,6 +423,7 @@ def finetune(
     epochs: float | None = None,
     max_time: str | float | None = None,
     seeds: int | None = None,
+    from_scratch: bool = False,
     resume: AnyPath | None = None,
     auto_resume: bool = False,
     continue_from: AnyPath | None = None,
@@ -469,6 +473,8 @@ def finetune(
         epochs: number of passes over the training data.
         max_time: time of training, in seconds or as ``90s``, ``3m`` or ``1h30m``.
         seeds: train this number of runs, with seeds from ``seed`` on.
+        from_scratch: also train the same model from random weights, with the same data, seeds and
+            settings; one report has the curves of both, and ``summary`` their differences.
         resume: directory of a run to resume.
         auto_resume: start the run ``output``, or resume it if it has begun with the same settings.
         continue_from: directory of a run; a new one begins with its last checkpoint.
@@ -487,7 +493,8 @@ def finetune(
 
     Returns:
         ``run``, ``model`` and ``report``; over several seeds ``runs``, and the ``model`` of the
-        median run.
+        median run. With ``from_scratch``, ``runs`` of both models, the ``model`` of the pretrained
+        ones, ``report`` and ``summary``.
 
     Raises:
         UsageError: a setting or an argument is unknown or wrong, or the directory exists.
@@ -562,6 +569,9 @@ def finetune(
 
     with _processes(run_options) as dist:
         run = run_options.build_run(FineTuneRun, values, dist, overrides, file)
+        if from_scratch or _is_comparison(run_options):
+            assert isinstance(run, FineTuneRun), "it was built as one"
+            return _compare_with_scratch(run, run_options, from_scratch=from_scratch)
         training = _start(run, run_options)
     if not training.runs or not dist.is_main_process:
         return training
@@ -571,6 +581,90 @@ def finetune(
         "summary": directory / SUMMARY,
     }
     return replace(training, paths={**training.paths, **median_paths})
+
+
+def _is_comparison(options: RunOptions) -> bool:
+    """Return whether a comparison is resumed: a directory that ``from_scratch`` made."""
+    from zoo.training.state.progress import is_comparison
+
+    path = options.output if options.auto_resume else options.resume
+    return path is not None and is_comparison(path)
+
+
+def _compare_with_scratch(
+    run: "FineTuneRun", options: RunOptions, *, from_scratch: bool
+) -> Training:
+    """Start or resume a pretrained model's runs next to those of one with random weights."""
+    from zoo.finetuning.from_scratch import (
+        describe_comparison,
+        resume_comparison,
+        train_comparison,
+    )
+    from zoo.finetuning.runs import SUMMARY
+    from zoo.training.logging.report import REPORT
+
+    for flag, value in (
+        ("--continue-from", options.continue_from),
+        ("--reset-optimizer", options.reset_optimizer or None),
+    ):
+        if value is not None:
+            raise UsageError(f"--from-scratch begins both models, not {flag}", "leave one out")
+    if options.dry_run:
+        if options.resume is not None or options.auto_resume:
+            raise UsageError("--dry-run describes a new run", "leave it out")
+        plan = describe_comparison(run)
+        if options.seeds is not None:
+            plan["seeds"] = f"{options.seeds} runs of each model"
+        return Training({}, plan=plan)
+    if options.auto_resume:
+        comparison = _start_or_resume_comparison(run, options, from_scratch=from_scratch)
+    elif options.resume is None:
+        comparison = train_comparison(run, options.seeds)
+    else:
+        _check_resumed_comparison(run, options)
+        comparison = resume_comparison(run, options.resume)
+    runs = [path for paths in comparison.runs.values() for path in paths]
+    paths = {
+        "runs": comparison.path,
+        "model": comparison.model,
+        "report": comparison.path / REPORT,
+        "summary": comparison.path / SUMMARY,
+    }
+    return Training(paths, tuple(runs))
+
+
+def _start_or_resume_comparison(
+    run: "FineTuneRun", options: RunOptions, *, from_scratch: bool
+) -> "Comparison":
+    from zoo.finetuning.from_scratch import resume_same_comparison, train_comparison
+    from zoo.training.state.progress import is_comparison
+
+    output = _auto_resumed_output(run, options)
+    if not from_scratch:
+        raise UsageError(f"{output} also has runs from scratch", "give --from-scratch")
+    has_begun = is_comparison(output)
+    if run.dist.broadcast("begun" if has_begun else "new") == "begun":
+        return resume_same_comparison(run, output, options.seeds)
+    if output.exists():
+        raise UsageError(f"{output} has no runs from scratch", "leave --from-scratch out")
+    return train_comparison(run, options.seeds)
+
+
+def _check_resumed_comparison(run: "FineTuneRun", options: RunOptions) -> None:
+    """Check the options next to ``--resume`` with a comparison."""
+    from zoo.training.state.progress import is_comparison
+
+    assert options.resume is not None, "a comparison is resumed"
+    if not is_comparison(options.resume):
+        raise UsageError(f"{options.resume} has no runs from scratch", "leave --from-scratch out")
+    if run.force:
+        raise UsageError("--force is for new runs", "leave it out with --resume")
+    if run.output not in (None, options.resume):
+        raise UsageError(f"--resume {options.resume} continues in that directory", "leave -o out")
+    if options.seeds is not None or run.given:
+        raise UsageError(
+            f"--resume {options.resume} uses the settings of its runs", "leave other options out"
+        )
 
 
 @checked
@@ -937,9 +1031,26 @@ def _start_or_resume(run: "Run", options: RunOptions) -> Training:
     Raises:
         UsageError: the run began with other settings, or other options decide what begins.
     """
-    from zoo.training.run import warn_of_late_hosts
     from zoo.training.seeds import resume_same_seeds
     from zoo.training.state.progress import is_seed_directory
+
+    output = _auto_resumed_output(run, options)
+    # The main process decides: another one may look after it has begun.
+    has_begun = run.has_begun(output) or is_seed_directory(output)
+    if run.dist.broadcast("begun" if has_begun else "new") == "new":
+        return _start(run, replace(options, auto_resume=False))
+    if not is_seed_directory(output):
+        if options.seeds is not None:
+            raise UsageError(f"{output} is a single run", "leave --seeds out")
+        return _single(*run.resume_same(output))
+    if options.seeds is None:
+        raise UsageError(f"{output} has runs of several seeds", "give --seeds")
+    return _several(resume_same_seeds(run, output, options.seeds))
+
+
+def _auto_resumed_output(run: "Run", options: RunOptions) -> Path:
+    """Return the directory of ``--auto-resume``, once no other option decides what begins."""
+    from zoo.training.run import warn_of_late_hosts
 
     output = options.output
     if output is None:
@@ -954,17 +1065,7 @@ def _start_or_resume(run: "Run", options: RunOptions) -> Training:
         if value is not None:
             raise UsageError(f"--auto-resume and {flag} exclude each other", "leave one out")
     warn_of_late_hosts(run.dist)
-    # The main process decides: another one may look after it has begun.
-    has_begun = run.has_begun(output) or is_seed_directory(output)
-    if run.dist.broadcast("begun" if has_begun else "new") == "new":
-        return _start(run, replace(options, auto_resume=False))
-    if not is_seed_directory(output):
-        if options.seeds is not None:
-            raise UsageError(f"{output} is a single run", "leave --seeds out")
-        return _single(*run.resume_same(output))
-    if options.seeds is None:
-        raise UsageError(f"{output} has runs of several seeds", "give --seeds")
-    return _several(resume_same_seeds(run, output, options.seeds))
+    return output
 
 
 def _describe(run: "Run", options: RunOptions) -> Training:

@@ -91,6 +91,8 @@ def finetune_config(
     preset = presets[name]
     # a preset freezes what was pretrained, and all of that is frozen next to an adapter
     freezes = "init_from" in requested and requested.get("adapter") is None
+    if requested.get("random_weights"):
+        freezes = False
     unused = (BY_TASK,) if freezes else (BY_TASK, "freeze_layers")
     shared = {key: value for key, value in preset.items() if key not in unused}
     of_task, of_data_set = (preset.get(BY_TASK, {}).get(n, {}) for n in (task.name, data_set))
@@ -113,9 +115,30 @@ def _require_read(config: FineTuneConfig, task: TaskSpec) -> None:
         default = next(f.default for f in msgspec.structs.fields(owner) if f.name == key)
         if name not in task_names and getattr(owner, key) != default:
             raise UsageError(f"{task.name} does not read {name}", f"leave {option} out")
+    if config.random_weights:
+        _require_new_weights(config)
     for name, option in (("size", "--size"), ("vocab_size", "vocab_size")):
         if config.init_from is not None and getattr(config, name) is not None:
             raise UsageError(f"a pretrained model keeps its {name}", f"leave {option} out")
+
+
+def _require_new_weights(config: FineTuneConfig) -> None:
+    """Refuse settings that keep pretrained weights in a run that begins with new ones."""
+    if config.init_from is None:
+        raise UsageError(
+            "random_weights takes the configuration of a checkpoint, and init_from names none",
+            "leave random_weights out: the run begins with new weights",
+        )
+    if config.adapter is not None:
+        raise UsageError(
+            "an adapter changes a pretrained model, and random_weights begins with new weights",
+            "leave --adapter out",
+        )
+    if config.freeze_layers:
+        raise UsageError(
+            "frozen layers keep their weights, and with random_weights these are random",
+            "leave --freeze out",
+        )
 
 
 def _with_label_names(requested: ConfigDict) -> ConfigDict:

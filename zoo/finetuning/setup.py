@@ -31,7 +31,12 @@ from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.order import EpochShuffle
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import FineTuningTask, TaskData, TaskSplit
-from zoo.finetuning.weights import freeze_lowest, load_backbone, new_modules
+from zoo.finetuning.weights import (
+    freeze_lowest,
+    load_backbone,
+    new_modules,
+    record_new_weights,
+)
 from zoo.inference.task_warnings import cut_line
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.paths import readable_name
@@ -213,6 +218,13 @@ class FineTuneSetup(RunSetup):
                     "put it back as it was, or begin another run",
                 )
 
+    @property
+    @override
+    def origin(self) -> str:
+        if self.config.init_from is not None and self.config.random_weights:
+            return f"like {self.config.init_from.model}, with random weights"
+        return super().origin
+
     @override
     def passes(self, steps: int) -> float:
         rows = self.train_order().num_rows
@@ -252,7 +264,7 @@ class FineTuneSetup(RunSetup):
     @override
     def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
         """The parameters of the backbone, and of a head that is kept."""
-        if self.init is None or not self.init.checkpoints:
+        if self.init is None or not self.init.checkpoints or self.config.random_weights:
             return []
         network = self.objective.models_to_save(model)["model"]
         skip = new_modules(self.init, network, self.config.reinit_layers)
@@ -261,6 +273,8 @@ class FineTuneSetup(RunSetup):
     @override
     def load_pretrained(self, model: nn.Module) -> InitRecord:
         assert self.init is not None, "called for runs that start from a checkpoint"
+        if self.config.random_weights:
+            return record_new_weights(self.init, model)
         record = load_backbone(
             self.init,
             self.family,

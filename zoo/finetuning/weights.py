@@ -71,12 +71,23 @@ def load_backbone(
         if new_rows:
             LOG.info("new embeddings of %s tokens, which %s lacks", new_rows, reference)
     record = ModelRecord.from_checkpoint(reference, checkpoint, unused_names)
+    return _init_record(init, {"model": record}, new_names)
+
+
+def record_new_weights(init: PretrainedInit, model: nn.Module) -> InitRecord:
+    """Return the record of a model that only has a checkpoint's configuration and tokenizer."""
+    return _init_record(init, {}, list(model.state_dict()))
+
+
+def _init_record(
+    init: PretrainedInit, models: dict[str, ModelRecord], new_parameters: list[str]
+) -> InitRecord:
     return InitRecord(
         config=msgspec.to_builtins(init.config),
         tokenizer=None if init.tokenizer is None else init.tokenizer.info,
         generation=dict(init.generation),
-        models={"model": record},
-        new_parameters=new_names,
+        models=models,
+        new_parameters=new_parameters,
     )
 
 

@@ -1,12 +1,14 @@
 """Tests of whether two systems differ on the same samples."""
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.metrics.intervals import RESAMPLES, interval
+from zoo.metrics.intervals import COVERAGE, RESAMPLES, interval
 
 PERMUTATIONS = 5_000
 Statistics = NDArray[np.float64]
@@ -81,6 +83,66 @@ def difference_interval(
         rows = rng.integers(len(first), size=len(first))
         differences[number] = value(second[rows]) - value(first[rows])
     return interval(differences)
+
+
+class PairedDifference(NamedTuple):
+    """The difference of two systems over pairs of runs."""
+
+    mean: float  # Mean of the second value less the first.
+    low: float  # Interval of the mean.
+    high: float
+    p: float  # P-value of no difference.
+
+
+def paired_t_test(first: Sequence[float], second: Sequence[float]) -> PairedDifference:
+    """Return Student's paired t-test of values of pairs of runs, such as of equal seeds.
+
+    Args:
+        first: values of the first system, at least two.
+        second: those of the second system, in the same order.
+    """
+    differences = [other - one for one, other in zip(first, second, strict=True)]
+    count = len(differences)
+    mean = statistics.fmean(differences)
+    error = statistics.stdev(differences) / math.sqrt(count)
+    if error == 0:
+        return PairedDifference(mean, mean, mean, 1.0 if mean == 0 else 0.0)
+    margin = _t_quantile(COVERAGE, count - 1) * error
+    p = 1 - _t_probability(abs(mean) / error, count - 1)
+    return PairedDifference(mean, mean - margin, mean + margin, max(p, 0.0))
+
+
+def _t_probability(limit: float, freedom: int) -> float:
+    """Return the probability that Student's t is between ``-limit`` and ``limit``.
+
+    For an integer number of degrees of freedom it is a finite sum (Abramowitz and Stegun 1964,
+    26.7.3 and 26.7.4).
+    """
+    angle = math.atan(limit / math.sqrt(freedom))
+    cosine = math.cos(angle)
+    is_odd = freedom % 2 == 1
+    term = cosine if is_odd else 1.0
+    total = 0.0
+    for power in range(1 if is_odd else 0, freedom - 1, 2):
+        total += term
+        term *= cosine**2 * (power + 1) / (power + 2)
+    total *= math.sin(angle)
+    return 2 / math.pi * (angle + total) if is_odd else total
+
+
+def _t_quantile(probability: float, freedom: int) -> float:
+    """Return the limit for ``_t_probability``, by bisection."""
+    high = 1.0
+    while _t_probability(high, freedom) < probability:
+        high *= 2
+    low = 0.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        if _t_probability(middle, freedom) < probability:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -57,6 +57,12 @@ class RunSetup(ABC):
         """
         return {} if self.init is None else self.init.generation_with(self.tokenizer)
 
+    @property
+    def origin(self) -> str:
+        """Where the initial weights come from, for the plan; empty for new weights."""
+        init_from = self.config.init_from
+        return "" if init_from is None else f"from {init_from.model}"
+
     @abstractmethod
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
         """Return the loader of the training data."""

@@ -251,8 +251,8 @@ def run_plan(path: Path, setup: RunSetup, loss_module: LossModule) -> dict[str, 
     size = getattr(setup.config, "size", None)
     if size and setup.init is None:
         name = f"{name} {size}"
-    if setup.config.init_from is not None:
-        name = f"{name} from {setup.config.init_from.model}"
+    if setup.origin:
+        name = f"{name} {setup.origin}"
     model = f"{name}, {parameters:,} parameters to train, {setup.objective.name}"
     return {"model": model, **setup.plan(), "directory": str(path)}
 

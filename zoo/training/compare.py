@@ -11,7 +11,7 @@ from zoo.errors import SourceError, UsageError
 from zoo.training.config.overrides import config_diff
 from zoo.training.logging.run_history import MANIFEST, SETTINGS, RunHistory
 from zoo.training.state.location import resume_command
-from zoo.training.state.progress import SEED_PREFIX
+from zoo.training.state.progress import SEED_PREFIX, is_comparison
 
 SEED = "seed"
 
@@ -99,6 +99,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
             runs.append(path)
             continue
         inner_runs = sorted(child for child in path.glob("*/") if _is_run(child))
+        if not inner_runs and is_comparison(path):
+            inner_runs = sorted(child for child in path.glob("*/*/") if _is_run(child))
         if not inner_runs:
             raise SourceError(
                 f"{path} is not a run",

@@ -41,6 +41,7 @@ TRAINED: Mapping[str, Mapping[str, Case]] = {
             options=("--preset", "stable"),
         ),
         "seeds": Case(options=("--seeds", "2")),
+        "random-weights": Case(settings=("random_weights=true",)),
     },
     "regression": text_cases("--label", "score"),
     "multi-label": text_cases("--label", "kinds"),

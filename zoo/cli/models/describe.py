@@ -182,6 +182,26 @@ def describe_seeds(path: Path) -> tuple[dict[str, Any], list[str]]:
     return value, [*lines, "", f"next: {shlex.join(['zoo', 'compare', str(path)])}"]
 
 
+def describe_comparison(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the values and the lines on a pretrained model's runs next to those from scratch."""
+    from zoo.training.state.progress import is_finished
+
+    states: dict[str, bool] = {}
+    for manifest in sorted([*path.glob("*/run.json"), *path.glob("*/*/run.json")]):
+        states[str(manifest.parent.relative_to(path))] = is_finished(manifest.parent)
+    has_finished = (path / "summary.json").is_file() and all(states.values())
+    value = {"path": str(path), "finished": has_finished, "runs": states}
+    rows = []
+    for name, is_finished_run in states.items():
+        rows.append((name, "finished" if is_finished_run else "not finished"))
+    if has_finished:
+        next_command = shlex.join(["zoo", "compare", str(path)])
+    else:
+        next_command = shlex.join(["zoo", "finetune", "--resume", str(path)])
+    lines = [*fields({"comparison": str(path)}), "", *table(rows, ("run", "state"))]
+    return value, [*lines, "", f"next: {next_command}"]
+
+
 def describe_stages(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the values and the lines on a run of several stages."""
     from zoo.io.json import read_json_object

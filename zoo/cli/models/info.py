@@ -73,6 +73,8 @@ def _own(path: Path) -> Described | None:
         return _lazily(*describe.describe_corpus(path))
     if (path / "seeds.json").is_file():
         return _lazily(*describe.describe_seeds(path))
+    if (path / "comparison.json").is_file():
+        return _lazily(*describe.describe_comparison(path))
     if (path / "stages.json").is_file():
         return _lazily(*describe.describe_stages(path))
     if path.parent.name == "checkpoints" and (path.parent.parent / "run.json").is_file():

@@ -40,6 +40,8 @@ Examples:
       --text a --pair b --label score
   zoo finetune REF --task text-classification --train t.tsv \\
       --text 1 --label 2 --seeds 3
+  zoo finetune REF --task text-classification --train t.tsv \\
+      --from-scratch --seeds 3
   zoo finetune REF --task text-classification --train t.jsonl \\
       --preset stable --freeze 4
   zoo finetune REF --task text-classification --train t.tsv \\
@@ -84,6 +86,12 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 )
 @normalization_options
 @training_options
+@click.option(
+    "--from-scratch",
+    is_flag=True,
+    help="Also train the same model from random weights, for comparison: same data, seeds and "
+    "settings, one report with both curves.",
+)
 @runs_options
 @common_options
 def command(model: str | None, as_json: bool, **options: Any) -> None:

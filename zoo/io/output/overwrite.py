@@ -19,7 +19,8 @@ from zoo.io.output.staging import remove_stale_staging
 HUB_RECORD = ".zoo.json"  # lists the files of a directory in the Hub's layout
 CLEANING_RECORD = "cleaning.json"  # the manifest of cleaned texts
 MANIFESTS = ("zoo.json", "corpus.json", HUB_RECORD, CLEANING_RECORD)
-RUNS = ("run.json", "seeds.json", "stages.json")  # files of directories that hold runs
+# Files of directories that hold runs.
+RUNS = ("run.json", "seeds.json", "stages.json", "comparison.json")
 _REMEDY = "--force replaces only what zoo wrote: move it away, or give another -o"
 
 

@@ -19,7 +19,7 @@ from zoo.errors import SourceError, UsageError, ZooError, first_names, name_plac
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.locks import file_lock, lock_at_once
 from zoo.io.output.atomic import atomic_write
-from zoo.io.output.overwrite import MANIFESTS, written_files
+from zoo.io.output.overwrite import MANIFESTS, RUNS, written_files
 from zoo.io.output.staging import is_staged
 from zoo.io.output.vectors import record_of
 from zoo.io.paths import home, safe_join
@@ -35,11 +35,10 @@ LOG = logging.getLogger("zoo")
 UPLOADS = "uploads"
 JOB_RECORD = ".zoo-files.json"  # The record of a job of many files.
 # A run, a checkpoint, a model, an export or a corpus is complete when it has one of these.
-_LAST = (*MANIFESTS, "state.json", "run.json", "seeds.json", "stages.json", JOB_RECORD)
-_RUN_RECORDS = ("run.json", "seeds.json", "stages.json")
+_LAST = (*MANIFESTS, "state.json", *RUNS, JOB_RECORD)
 # What a run has before its first checkpoint is complete, by itself or in the runs of a folder.
 _RUN_FILE = re.compile(
-    r"((seed|stage)-\d+/)*"
+    r"((pretrained|from-scratch)/)?((seed|stage)-\d+/)*"
     r"(checkpoints/step-\d+/[^/]+|config\.yaml|run\.json|[a-z]+\.jsonl|report\.html|events\.[^/]+)"
 )
 _CHECKPOINT = re.compile(r"(.+/)?checkpoints/step-\d+/")
@@ -145,7 +144,7 @@ class RemoteOutput:
     def _is_rest_of_run(self, names: Iterable[str]) -> bool:
         """Return whether files are what an interrupted upload has left of a new run."""
         name_set = set(names)
-        if self._use != "run" or not name_set or not name_set.isdisjoint(_RUN_RECORDS):
+        if self._use != "run" or not name_set or not name_set.isdisjoint(RUNS):
             return False
         return all(_RUN_FILE.fullmatch(name) for name in name_set)
 

@@ -84,6 +84,8 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     # Pretrained weights to start from; ``None`` for new weights. Modules named in ``new_modules``
     # get new weights even if the checkpoint has some.
     init_from: InitConfig | None = None
+    # Take only configuration and tokenizer from ``init_from``, and begin with new weights.
+    random_weights: bool = False
     # Method and settings of an adapter, which is trained in place of the model, with a head of
     # labels; see ``zoo.adapters``. ``None`` to train the model.
     adapter: dict[str, Any] | None = None

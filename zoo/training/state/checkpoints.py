@@ -38,8 +38,10 @@ OPTIMIZER_FILE = 2
 # Settings that were added since runs could be resumed, the newest first, and their defaults. A
 # checkpoint of an earlier version has a digest without them.
 ADDED_SETTINGS: tuple[tuple[tuple[str, ...], Any], ...] = (
+    (("random_weights",), False),
     (("strip_accents",), None),
     (("lowercase",), False),
+    (("metrics",), ()),
     (("data", "stream"), {"lanes": 8, "shuffle_buffer": 256, "eval_documents": 0}),
     (("data", "streaming"), False),
     (("fsdp_config",), None),

@@ -16,6 +16,7 @@ CHECKPOINTS = "checkpoints"
 FINAL = "final.json"
 SEEDS = "seeds.json"
 STAGES = "stages.json"
+COMPARISON = "comparison.json"
 SEED_PREFIX = "seed-"  # of the directories of the runs
 RESTORE_HINT = "restore it from a copy"
 _CHECKPOINT_NAME = re.compile(r"step-(\d{8,})")
@@ -68,6 +69,19 @@ class SeedRecord(JsonStruct):
     seeds: list[int]  # Seeds of the runs, in the order in which they are trained.
     settings: dict[str, Any]  # Settings that all runs share but for the seed.
     working_directory: str = ""  # See ``RunManifest``.
+
+
+class ComparisonRecord(JsonStruct):
+    """``comparison.json``: a pretrained model next to one with random weights, in a directory."""
+
+    settings: dict[str, Any]  # Settings of the runs of the pretrained model.
+    seeds: int | None = None  # Number of seeds; ``None`` for one run of each model.
+    working_directory: str = ""  # See ``RunManifest``.
+
+
+def is_comparison(path: Path) -> bool:
+    """Return whether a directory was made by ``zoo finetune --from-scratch``."""
+    return (path / COMPARISON).is_file()
 
 
 def is_seed_directory(path: Path) -> bool:

@@ -38,6 +38,7 @@ COMMANDS = {
 PRINTED = {"as_json", "verbose", "quiet"}
 # Function -> options that only make sense on a command line.
 ONLY_COMMAND = {
+    "evaluate": {"data_folder"},  # Of a suite; `eval` in Python.
     "distill": {"print_recipe"},
     "run": {"text_is_text"},
     "look": {"text_is_text"},  # A text that names a file is likely a mistake only there.

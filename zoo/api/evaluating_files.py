@@ -30,7 +30,7 @@ class FileEvaluation:
     """
 
     def __init__(self, make_call: Callable[..., Any], call: Mapping[str, Any]) -> None:
-        for name in ("suite", "predictions", "report", "excel_safe"):
+        for name in ("suite", "tasks", "predictions", "report", "excel_safe"):
             if call[name]:
                 flag = name.replace("_", "-")
                 raise UsageError(

@@ -7,10 +7,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from zoo.api import Model
 from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked, require_backend
+from zoo.api.evaluating_suites import SuiteCall
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.paths import as_paths, readable_name
 from zoo.io.remote.cache import fetch
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from zoo.inference import Session
 
 LOG = logging.getLogger("zoo")
-Suite = Literal["glue"]
 OnPrediction = Callable[[Mapping[str, Any]], None]
 LOADED = ("backend", "device", "dtype", "threads", "revision", "adapter")  # only for references
 # The files of ``figures``.
@@ -34,9 +34,10 @@ RELIABILITY_FILE = "reliability.svg"
 def evaluate(
     model: str | PathLike[str] | Model,
     *,
-    eval: AnyPaths,
+    eval: AnyPaths = (),
     task: str | None = None,
-    suite: Suite | None = None,
+    suite: str | None = None,
+    tasks: str | Sequence[str] = (),
     adapter: AnyPaths = (),
     limit: int | None = None,
     predictions: AnyPath | None = None,
@@ -61,11 +62,13 @@ def evaluate(
 
     Args:
         model: a model, or its reference as for ``zoo.load``.
-        eval: files, directories or patterns of the data.
+        eval: files, directories or patterns of the data; of a suite, the directory of its files.
         task: name of the evaluation, such as ``text-classification``; ``zoo eval --help`` lists
             them.
-        suite: ``glue`` in place of a task; ``model`` is then a directory of models or runs with
-            the names of its tasks.
+        suite: a benchmark in place of a task, such as ``glue``; of one that models are fine-tuned
+            for, ``model`` is a directory of models or runs with the names of its tasks, or a
+            text-to-text model.
+        tasks: names of the suite's tasks to evaluate; by default all.
         adapter: see ``zoo.load``.
         limit: number of examples; by default all.
         predictions: file for each sample with its label and prediction: ``.jsonl``, ``.csv``,
@@ -91,7 +94,8 @@ def evaluate(
 
     Returns:
         ``metrics``, name -> number, and ``details``, such as intervals and scores of each label.
-        Of a suite, the metric is the average, and the details have the tasks. With ``output``,
+        Of a suite, the metric is the average, and the details have the tasks, and those that are
+        missing. With ``output``,
         there are no metrics of all files, and the details have ``files`` and ``results``.
 
     Raises:
@@ -114,6 +118,7 @@ def evaluate(
         "eval": as_paths(eval),
         "task": task,
         "suite": suite,
+        "tasks": tasks,
         "predictions": predictions,
         "report": report,
         "force": force,
@@ -132,6 +137,8 @@ def evaluate(
         folder = Path(output)
         return evaluate_files(call, folder, shard=shard, resume=resume, force=force)
     require_output_folder(shard=shard, resume=resume)
+    if suite is not None:
+        return SuiteCall(**call).measure()
     evaluation = EvaluationCall(**call)
     result = evaluation.measure(on_prediction)
     evaluation.write(result)
@@ -183,6 +190,7 @@ class EvaluationCall:
         eval: AnyPaths,
         task: str | None,
         suite: str | None,
+        tasks: str | Sequence[str],
         predictions: AnyPath | None,
         report: AnyPath | None,
         force: bool,
@@ -192,28 +200,22 @@ class EvaluationCall:
         source: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> None:
+        assert suite is None, "a suite is measured by SuiteCall"
         self._model = model
         self._compute = dict(compute)
         self._source = dict(source)
         self._record = record
         self.recorded = False
-        self.suite = suite
         if isinstance(model, Model):
             self.reference = str(model.checkpoint.path)
         else:
             self.reference = as_reference(model)
         self.data = [fetch(path) for path in as_paths(eval)]
         self.options = {name: value for name, value in options.items() if value not in (None, ())}
-        self._require_suitable(task)
+        self._require_suitable(task, tasks)
         predictions_path = as_path(predictions, "output")
         report_path = as_path(report, "output")
-        if suite is not None:
-            outputs = {"--predictions": predictions, "--report": report, "--excel-safe": excel_safe}
-            for flag, setting in outputs.items():
-                if setting:
-                    raise UsageError(f"{suite} has several tasks", f"leave {flag} out")
-            return
-        assert task is not None, "there is either a task or a suite"
+        assert task is not None, "a missing task is refused above"
         self._figures = self.options.pop("figures", None)
         self.spec = find_task(task, "evaluate")
         self.task = self.spec.name
@@ -227,33 +229,24 @@ class EvaluationCall:
             predictions_path, report_path, self._files, force=force, excel_safe=excel_safe
         )
 
-    def _require_suitable(self, task: str | None) -> None:
-        """Check that a task or a suite is given, and the options belong to it."""
-        if task is None and self.suite is None:
+    def _require_suitable(self, task: str | None, tasks: str | Sequence[str]) -> None:
+        """Check that a task and data are given, and the options belong to the task."""
+        if task is None:
             from zoo.api.fitting_tasks import missing_task
 
             named_options = {name: self.options[name] for name in self.options if name != "limit"}
             files = [str(path) for path in self.data]
             raise missing_task("evaluate", self.reference, files, named_options)
-        if task is not None and self.suite is not None:
-            raise UsageError("--task and --suite exclude each other", "give one")
-        allowed_names = set[str]()
-        if task is not None:
-            allowed_names = {option.name for option in find_task(task, "evaluate").eval_options}
+        if tasks:
+            raise UsageError("--tasks selects tasks of a suite", "leave it out, or give --suite")
+        if not self.data:
+            raise UsageError("there are no data to evaluate on", "name a file with --eval")
+        allowed_names = {option.name for option in find_task(task, "evaluate").eval_options}
         for spec in public_tasks("evaluate"):
             for option in spec.eval_options:
                 if option.name in self.options and option.name not in allowed_names:
                     flag = option.flags
-                    raise UsageError(
-                        f"{task or self.suite} has no option {flag}", f"leave {flag} out"
-                    )
-        if self.suite is None:
-            return
-        for name in ("revision", "lock"):
-            if self._source[name] is not None:
-                raise UsageError(
-                    f"--suite {self.suite} evaluates directories", f"leave --{name} out"
-                )
+                    raise UsageError(f"{task} has no option {flag}", f"leave {flag} out")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -267,8 +260,6 @@ class EvaluationCall:
 
     def to_dict(self, result: "Result") -> dict[str, Any]:
         """Return what ``zoo eval --json`` prints."""
-        if self.suite is not None:
-            return {**result.details, **result.metrics}
         return {
             **self.settings,
             "metrics": dict(result.metrics),
@@ -280,8 +271,6 @@ class EvaluationCall:
         """Evaluate the model, and record the result."""
         from zoo.evaluation.record import evaluation_record, record_evaluation
 
-        if self.suite is not None:
-            return self._measure_glue()
         checkpoint, session = self.open_model()
         evaluation = self._evaluation(checkpoint, session, **self.options)
         with self._output.collecting(evaluation, on_prediction) as collect:
@@ -329,38 +318,8 @@ class EvaluationCall:
         )
         return checkpoint, session
 
-    def _measure_glue(self) -> "Result":
-        """Evaluate the models of GLUE's tasks."""
-        from zoo.conversion.cache import resolve_checkpoint
-        from zoo.data.readers.glue import GLUE
-        from zoo.evaluation.base import Result
-        from zoo.exporting.session import open_session
-        from zoo.tasks.glue import evaluate_glue, glue_models
-
-        if len(self.data) != 1:
-            raise UsageError("--suite glue reads one directory", "name the one of GLUE by --eval")
-
-        def open_model(path: Path) -> tuple[Any, Any]:
-            checkpoint = resolve_checkpoint(str(path))
-            return checkpoint, open_session(checkpoint, **self._compute, fastest=True)
-
-        scores = evaluate_glue(
-            glue_models(Path(self.reference)),
-            self.data[0],
-            open_model,
-            limit=self.options.get("limit"),
-            record=self._record,
-        )
-        average = sum(score.score for score in scores) / len(scores)
-        tasks = {score.task: {**score.metrics, "score": score.score} for score in scores}
-        missing = [name for name in GLUE if name not in tasks]
-        details = {"suite": "glue", "tasks": tasks, "missing": missing}
-        return Result({"average": average}, details)
-
     def write(self, result: "Result", command: Sequence[str] = ()) -> None:
         """Write the figures and the report, which shows the command that repeats it."""
-        if self.suite is not None:
-            return
         if self._figures is not None:
             from zoo.report.figures import plot_confusion, plot_reliability
 

@@ -110,6 +110,13 @@ def adapters(ctx: click.Context) -> Iterator[str]:
     yield from ADAPTERS.names()
 
 
+def suites(ctx: click.Context) -> Iterator[str]:
+    """Yield the names of the suites."""
+    from zoo.plugins.suites import suite_names
+
+    yield from suite_names()
+
+
 def families(ctx: click.Context) -> Iterator[str]:
     """Yield the names of the families."""
     from zoo.plugins import all_families
@@ -396,6 +403,7 @@ PRESET = NamesType(presets)
 RECIPE = NamesType(recipes, files=True)
 ADAPTER = NamesType(adapters)
 COLUMN = NamesType(columns)
+SUITE = NamesType(suites)
 MODEL_TYPE = NamesType(model_types)
 # Placeholder of a task's option -> its type.
 PLACEHOLDER_TYPES = {"COL": COLUMN, "PROMPT": NamesType(prompts), "SPLIT": NamesType(splits)}

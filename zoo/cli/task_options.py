@@ -12,6 +12,7 @@ from zoo.cli.completion import PLACEHOLDER_TYPES
 from zoo.cli.parameter_types import FiniteRange, IntegerRange, PathOrText, PathText
 from zoo.families.tasks import Part, TaskOption, TaskSpec
 from zoo.overrides import override
+from zoo.plugins.suites import BUILT_IN as BUILT_IN_SUITES
 from zoo.plugins.tasks import find_tasks, public_tasks, task_losses
 
 METAVARS: dict[type, str] = {int: "N", float: "X"}
@@ -70,6 +71,11 @@ def table_of_tasks(part: Part) -> str:
         text = f"  {spec.name:21}{spec.summary}"
         lines.append(textwrap.fill(text, 78, subsequent_indent=" " * 23))
     return "\n".join(lines)
+
+
+def table_of_suites() -> str:
+    """Return the suites with their summaries, for the help of a command at 80 columns."""
+    return "\n".join(f"  {name:21}{suite.summary}" for name, suite in BUILT_IN_SUITES.items())
 
 
 def declared_options(part: Part, specs: Iterable[TaskSpec] | None = None) -> list[TaskOption]:

@@ -135,6 +135,7 @@ def _use(named: NamedObject) -> None:
     from zoo.inference.task import Task
     from zoo.objectives.base import Objective
     from zoo.plugins.metrics import plugin_metric
+    from zoo.plugins.suites import plugin_suite
     from zoo.plugins.tasks import load_part, plugin_task
 
     if named.kind == "commands":
@@ -149,6 +150,8 @@ def _use(named: NamedObject) -> None:
             raise broken_object(named, f"{spec.train} is not a FineTuningTask")
     elif named.kind == "metrics":
         plugin_metric(named)
+    elif named.kind == "suites":
+        plugin_suite(named)
     elif named.kind == "targets":
         target_class(named.name)
     else:

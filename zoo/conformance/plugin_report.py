@@ -21,6 +21,7 @@ from zoo.plugins.entry_point_objects import KINDS, conflicts, named_objects
 from zoo.plugins.loading import broken
 from zoo.plugins.metrics import built_in_metrics
 from zoo.plugins.registry import HOOKS, implementations
+from zoo.plugins.suites import BUILT_IN as BUILT_IN_SUITES
 from zoo.plugins.tasks import reserved_names
 from zoo.training.optim.optimizers import OPTIMIZERS
 
@@ -108,6 +109,7 @@ def report_plugins(names: Iterable[str] = (), commands: Collection[str] = ()) ->
         "objectives": OBJECTIVES,
         "tasks": reserved_names(),
         "metrics": built_in_metrics(),
+        "suites": BUILT_IN_SUITES,
         "commands": commands,
         **{catalog.kind: catalog.built_in for catalog in CATALOGS},
     }

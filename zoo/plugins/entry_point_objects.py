@@ -23,6 +23,7 @@ KINDS = {
     "objectives": "objective",
     "tasks": "task",
     "metrics": "metric",
+    "suites": "suite",
     "commands": "command",
     "targets": "export target",
     "embedding_losses": "embedding loss",

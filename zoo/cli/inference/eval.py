@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zoo.cli.completion import SUITE
 from zoo.cli.many_files import shard_option
 from zoo.cli.options import (
     adapter_option,
@@ -19,7 +20,8 @@ from zoo.cli.options import (
 )
 from zoo.cli.output import note, result, table
 from zoo.cli.parameter_types import InputFile, LocalPath, OutputFile
-from zoo.cli.task_options import TaskCommand, table_of_tasks, task_options
+from zoo.cli.task_options import TaskCommand, table_of_suites, table_of_tasks, task_options
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from zoo.evaluation.base import Result
@@ -49,12 +51,16 @@ Tasks:
 {table_of_tasks("evaluate")}
 
 \b
+Suites:
+{table_of_suites()}
+
+\b
 Examples:
   zoo eval REF --task perplexity --eval book.txt
   zoo eval REF --task minimal-pairs --eval pairs.tsv
   zoo eval RUN/model --task replaced-tokens --eval book.txt --json
   zoo eval RUN/model --task text-classification --eval test.tsv --text s
-  zoo eval runs/glue --suite glue --eval GLUE
+  zoo eval runs/glue --suite glue GLUE
   zoo eval RUN/model --task question-answering --eval dev-v2.0.json
   zoo eval RUN/model --task text-classification --eval test.tsv \\
       --predictions predicted.csv
@@ -64,17 +70,26 @@ A table of minimal pairs has the columns paradigm, good and bad. Labelled texts 
 columns are named, or counted from 1 in a file without a header.""",
 )
 @reference_argument
+@click.argument("data_folder", metavar="[DIR]", type=InputFile(), required=False)
 @shared_option("task", "Name of the evaluation; see below. With --help, shows its options.")
 @click.option(
     "--suite",
-    type=click.Choice(["glue"]),
-    help="Evaluate a model for each task; REF is a directory of models or runs with their names.",
+    type=SUITE,
+    metavar="NAME",
+    help="Evaluate on all tasks of a benchmark, whose files are in DIR; see below. Of one that "
+    "models are fine-tuned for, REF is a directory of models or runs with the names of the tasks, "
+    "or a text-to-text model.",
+)
+@click.option(
+    "--tasks",
+    multiple=True,
+    metavar="NAME[,NAME]",
+    help="Tasks of --suite.  [default: all]",
 )
 @shared_option(
     "eval_data",
     "Text, or a table, or - for standard input; of seq2seq also NAME=FILE or glue/NAME=DIR; may be "
     "repeated.",
-    required=True,
     multiple=True,
     type=InputFile(),
 )
@@ -114,8 +129,10 @@ columns are named, or counted from 1 in a file without a header.""",
 @common_options
 def command(
     ref: str,
+    data_folder: str | None,
     task: str | None,
     suite: str | None,
+    tasks: tuple[str, ...],
     eval_data: tuple[str, ...],
     as_json: bool,
     no_record: bool,
@@ -133,7 +150,13 @@ def command(
     The result is written into the manifest of the model's directory, and is in the model card. A
     name of the store, the registry or the Hub keeps its manifest.
     """
+    from zoo.api.evaluating_suites import SuiteCall, require_all_files
     from zoo.api.evaluation import EvaluationCall, evaluate_files, require_output_folder
+
+    if data_folder is not None:
+        if suite is None:
+            raise UsageError(f"{data_folder} is a folder of --suite", "name other data by --eval")
+        eval_data = (*eval_data, data_folder)
 
     source = {name: options.pop(name) for name in ("adapter", "revision", "offline", "lock")}
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
@@ -142,6 +165,7 @@ def command(
         "eval": eval_data,
         "task": task,
         "suite": suite,
+        "tasks": tasks,
         "predictions": predictions,
         "report": report,
         "force": force,
@@ -156,9 +180,15 @@ def command(
         result(dict(measured.details), _file_lines(measured, output), as_json=as_json)
         return
     require_output_folder(shard=shard, resume=resume)
+    if suite is not None:
+        suite_call = SuiteCall(**call)
+        measured = suite_call.measure()
+        result(suite_call.to_dict(measured), _suite_lines(measured), as_json=as_json)
+        require_all_files(measured)
+        return
     evaluation = EvaluationCall(**call)
     measured = evaluation.measure()
-    lines = _lines(measured) if suite is None else _glue_lines(measured)
+    lines = _lines(measured)
     # The result comes first: the disk of the files may be full.
     from zoo.io.urls import public_words
 
@@ -318,17 +348,22 @@ def _level_cells(
     return cells
 
 
-def _glue_lines(measured: "Result") -> list[str]:
-    """Return the table of GLUE's tasks, and the average."""
+def _suite_lines(measured: "Result") -> list[str]:
+    """Return the table of a suite's tasks, and the average."""
     tasks = measured.details["tasks"]
     rows = []
     for name, numbers in tasks.items():
         metrics = [metric for metric in numbers if metric != "score"]
-        rows.append((name, ", ".join(metrics), f"{numbers['score']:.1f}"))
-    number_of_tasks = len(tasks) + len(measured.details["missing"])
+        values = " / ".join(f"{100 * numbers[metric]:.1f}" for metric in metrics)
+        rows.append((name, " / ".join(metrics), values, f"{numbers['score']:.1f}"))
+    missing = measured.details["missing"]
     average = f"{measured.metrics['average']:.1f}"
-    rows.append((f"average of {len(tasks)} of {number_of_tasks}", "", average))
-    return table(rows, ("task", "metrics", "score"))
+    title = f"average of {len(tasks)} of {len(tasks) + len(missing)}" if missing else "average"
+    rows.append((title, "", "", average))
+    lines = table(rows, ("task", "metrics", "values", "score"))
+    if missing:
+        lines += ["", f"missing: {', '.join(missing)}"]
+    return lines
 
 
 def _format(value: float) -> str:

@@ -1,6 +1,6 @@
 """Files, columns and metrics of GLUE (Wang et al. 2018, arXiv:1804.07461, table 1)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,17 +119,32 @@ def glue_files(task: GlueTask, data: Path) -> tuple[Path, tuple[Path, ...]]:
     The files have the layout of the site's archive: a directory for each task with ``train.tsv``
     and ``dev.tsv``. The test files have no labels.
     """
-    folder = data
+    (train_file,) = split_files(task, data, ["train"])
+    return train_file, split_files(task, data, task.dev)
+
+
+def split_files(task: GlueTask, data: Path, names: Sequence[str]) -> tuple[Path, ...]:
+    """Return the files of a task with some names without suffix, such as ``dev``.
+
+    Args:
+        task: the task.
+        data: the directory of all tasks, or of this one.
+        names: names of the files.
+
+    Raises:
+        SourceError: a file is missing.
+    """
+    folders = []
     for name in (task.folder, task.folder.lower(), task.folder.replace("-", "").lower()):
-        if (data / name).is_dir():
-            folder = data / name
-            break
-    train_file = folder / "train.tsv"
-    dev_files = tuple(folder / f"{stem}.tsv" for stem in task.dev)
-    for path in (train_file, *dev_files):
+        folders.append(data / name)
+    if (data / "train.tsv").is_file():
+        folders.append(data)
+    folder = next((path for path in folders if path.is_dir()), folders[0])
+    files = tuple(folder / f"{name}.tsv" for name in names)
+    for path in files:
         if not path.is_file():
             raise SourceError(
                 f"{path} is not there",
                 f"give the directory with {task.folder}, as in the archive of GLUE",
             )
-    return train_file, dev_files
+    return files

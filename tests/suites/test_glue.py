@@ -1,0 +1,174 @@
+"""GLUE against transformers, scikit-learn and SciPy, and folders that lack tasks."""
+
+import json
+import shutil
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from scipy import stats
+from sklearn import metrics
+
+import zoo
+from tests import warm
+from tests.checkpoints import Make
+from tests.inference.conftest import converted
+from tests.suites.glue_folder import LAYOUTS, make_glue, make_rows
+from zoo.errors import SourceError, UsageError
+
+# Columns of the texts.
+TEXTS = {
+    "cola": ("sentence",),
+    "sst2": ("sentence",),
+    "mrpc": ("#1 String", "#2 String"),
+    "stsb": ("sentence1", "sentence2"),
+    "qqp": ("question1", "question2"),
+    "mnli": ("sentence1", "sentence2"),
+    "qnli": ("question", "sentence"),
+    "rte": ("sentence1", "sentence2"),
+    "wnli": ("sentence1", "sentence2"),
+}
+LABELS = {"mrpc": "Quality", "stsb": "score", "qqp": "is_duplicate", "mnli": "gold_label"}
+FEW = ("cola", "stsb", "mnli", "qqp")
+
+
+@pytest.fixture
+def glue(tmp_path: Path) -> Path:
+    return make_glue(tmp_path / "GLUE", 24)
+
+
+@pytest.fixture
+def classifiers(hub_checkpoint: Make, tmp_path: Path) -> Path:
+    """A directory with a classifier for each of some tasks."""
+    for task in FEW:
+        make_classifier(hub_checkpoint, task, tmp_path)
+    return tmp_path / "runs"
+
+
+def make_classifier(make: Make, task: str, folder: Path) -> None:
+    labels = LAYOUTS[task].labels or ("LABEL_0",)
+    source = make(
+        "BertForSequenceClassification",
+        task,
+        id2label=dict(enumerate(labels)),
+        label2id={label: number for number, label in enumerate(labels)},
+        initializer_range=0.5,
+        max_position_embeddings=64,
+    )
+    (folder / "runs").mkdir(exist_ok=True)
+    converted(source, folder / "runs" / task)
+
+
+def reference_logits(source: Path, texts: list[tuple[str, ...]]) -> torch.Tensor:
+    """Return the logits of transformers, one text at a time."""
+    model: Any = transformers.BertForSequenceClassification.from_pretrained(source).eval()
+    tokenizer = transformers.BertTokenizer(str(source / "vocab.txt"))
+    rows = []
+    with torch.no_grad():
+        for row in texts:
+            rows.append(model(**tokenizer(*row, return_tensors="pt")).logits[0])
+    return torch.stack(rows)
+
+
+def reference_metrics(task: str, source: Path) -> dict[str, float]:
+    """Return the metrics of GLUE's site, computed by scikit-learn and SciPy."""
+    layout = LAYOUTS[task]
+    values = {}
+    for split in layout.dev:
+        rows = make_rows(task, split, 24)
+        logits = reference_logits(
+            source, [tuple(row[column] for column in TEXTS[task]) for row in rows]
+        )
+        actual = [row[LABELS.get(task, "label")] for row in rows]
+        if task == "stsb":
+            scores = logits[:, 0].double().numpy()
+            numbers = [float(text) for text in actual]
+            values["pearson"] = stats.pearsonr(scores, numbers)[0]
+            values["spearman"] = stats.spearmanr(scores, numbers)[0]
+            continue
+        predicted = [layout.labels[number] for number in logits.argmax(-1).tolist()]
+        if task == "cola":
+            values["matthews_correlation"] = metrics.matthews_corrcoef(actual, predicted)
+        elif task == "mnli":
+            name = f"accuracy_{split.removeprefix('dev_')}"
+            values[name] = metrics.accuracy_score(actual, predicted)
+        else:
+            values["accuracy"] = metrics.accuracy_score(actual, predicted)
+            if task in ("mrpc", "qqp"):
+                values["f1"] = metrics.f1_score(actual, predicted, pos_label="1")
+    return values
+
+
+def test_scores_equal_those_of_other_libraries(
+    glue: Path, classifiers: Path, tmp_path: Path
+) -> None:
+    result = zoo.evaluate(classifiers, suite="glue", eval=glue, record=False)
+    assert list(result.details["tasks"]) == [task for task in LAYOUTS if task in FEW]
+    scores = []
+    for task, values in result.details["tasks"].items():
+        expected = reference_metrics(task, tmp_path / task)
+        score = 100 * mean(expected.values())
+        assert values == pytest.approx({**expected, "score": score}, abs=1e-4), task
+        scores.append(score)
+    assert result.metrics == {"average": pytest.approx(mean(scores), abs=1e-4)}
+    assert result.details["missing"] == [task for task in LAYOUTS if task not in FEW]
+    one = zoo.evaluate(classifiers, suite="glue", tasks="cola", eval=glue, limit=9, record=False)
+    assert list(one.details["tasks"]) == ["cola"] and one.details["missing"] == []
+
+
+def test_a_task_without_files_is_named(glue: Path, classifiers: Path) -> None:
+    shutil.rmtree(glue / "STS-B")
+    command = ("eval", str(classifiers), "--suite", "glue", str(glue), "--no-record")
+    done = warm.zoo(*command, "--tasks", "cola,stsb")
+    assert done.returncode == 4
+    lines = done.stderr.splitlines()
+    assert "stsb is not evaluated: " in lines[0] and "STS-B/dev.tsv is not there" in lines[0]
+    assert "the files of stsb are missing; add them" in lines[-1]
+    assert "average of 1 of 2" in done.stdout and "missing: stsb" in done.stdout
+    done = warm.zoo(*command, "--tasks", "cola,qqp", "--json")
+    value = json.loads(done.stdout)
+    assert done.returncode == 0 and list(value["tasks"]) == ["cola", "qqp"]
+    assert not value["missing"] and not value["missing_files"]
+    with pytest.raises(SourceError, match=r"STS-B.dev.tsv is not there"):
+        zoo.evaluate(classifiers, suite="glue", tasks=["stsb"], eval=glue)
+
+
+def test_results_are_recorded_in_each_model(glue: Path, classifiers: Path) -> None:
+    zoo.evaluate(classifiers, suite="glue", tasks=["mnli", "cola"], eval=glue)
+    records = {}
+    for task in ("mnli", "cola", "qqp"):
+        manifest = json.loads((classifiers / task / "zoo.json").read_text())
+        records[task] = [list(entry["data"]) for entry in manifest.get("evaluations", [])]
+    assert records == {
+        "mnli": [["dev_matched.tsv"], ["dev_mismatched.tsv"]],
+        "cola": [["dev.tsv"]],
+        "qqp": [],
+    }
+
+
+def test_wrong_calls_are_refused(glue: Path, classifiers: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"suite": "glu"}, "no suite is called 'glu'; did you mean glue"),
+        ({"tasks": "kola"}, "GLUE has no task 'kola'; did you mean cola"),
+        ({"task": "regression"}, "--task and --suite exclude each other"),
+        ({"text": "a"}, "glue has no option --text"),
+        ({"eval": ()}, "--suite glue reads one directory, and 0 are given"),
+        ({"model": classifiers / "cola"}, "and GLUE has 9 tasks; give a directory with a model"),
+        ({"suite": None, "task": "regression"}, "--tasks selects tasks of a suite"),
+    ]
+    for changes, message in cases:
+        call: dict[str, Any] = {
+            "model": classifiers,
+            "suite": "glue",
+            "eval": glue,
+            "tasks": "cola",
+            **changes,
+        }
+        with pytest.raises(UsageError, match=message):
+            zoo.evaluate(call.pop("model"), **call)
+    (glue / "CoLA" / "dev.tsv").write_text("gj04\t2\t*\ta b\n")
+    with pytest.raises(UsageError, match=r"dev.tsv:1"):
+        zoo.evaluate(classifiers, suite="glue", tasks="cola", eval=glue)

@@ -1,0 +1,157 @@
+"""``zoo.evaluate`` with a suite: the tasks of a benchmark, each with its model or all with one."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.api import Model
+from zoo.api.arguments import AnyPath, AnyPaths, as_reference
+from zoo.errors import SourceError, UsageError
+from zoo.io.paths import as_paths
+from zoo.io.remote.cache import fetch
+from zoo.plugins.suites import find_suite
+from zoo.plugins.tasks import public_tasks
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.evaluation.base import Result
+    from zoo.inference import Need, Session
+    from zoo.suites.base import Suite
+
+NO_DATA = Path()  # Stands for the folder of a suite that reads none.
+
+
+class SuiteCall:
+    """A call of ``evaluate`` with a suite; see ``EvaluationCall`` for the arguments."""
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | Model,
+        *,
+        eval: AnyPaths,
+        task: str | None,
+        suite: str,
+        tasks: str | Sequence[str],
+        predictions: AnyPath | None,
+        report: AnyPath | None,
+        force: bool,
+        excel_safe: bool,
+        record: bool,
+        compute: Mapping[str, Any],
+        source: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> None:
+        self._model = model
+        self._compute = dict(compute)
+        self._source = dict(source)
+        self._record = record
+        self._limit = options.get("limit")
+        if task is not None:
+            raise UsageError("--task and --suite exclude each other", "give one")
+        self._suite: Suite = find_suite(suite)
+        self._tasks = split_names(tasks)
+        self._suite.select_tasks(self._tasks)
+        if isinstance(model, Model):
+            self.reference = str(model.checkpoint.path)
+        else:
+            self.reference = as_reference(model)
+        self._require_no_options(options)
+        outputs = {"--predictions": predictions, "--report": report, "--excel-safe": excel_safe}
+        for flag, setting in outputs.items():
+            if setting:
+                raise UsageError(f"{suite} has several tasks", f"leave {flag} out")
+        if Path(self.reference).is_dir():
+            for name in ("revision", "lock"):
+                if self._source[name] is not None:
+                    raise UsageError(
+                        f"--suite {suite} evaluates directories", f"leave --{name} out"
+                    )
+        self._data = self._data_folder(as_paths(eval))
+
+    def _require_no_options(self, options: Mapping[str, Any]) -> None:
+        """Check that no option of a task is given."""
+        for spec in public_tasks("evaluate"):
+            for option in spec.eval_options:
+                if options.get(option.name) not in (None, ()):
+                    flag = option.flags
+                    raise UsageError(
+                        f"{self._suite.name} has no option {flag}", f"leave {flag} out"
+                    )
+
+    def _data_folder(self, paths: Sequence[str]) -> Path:
+        """Return the folder of the suite's files."""
+        if not self._suite.reads_folder:
+            if paths:
+                raise UsageError(f"--suite {self._suite.name} reads no folder", "leave it out")
+            return NO_DATA
+        if len(paths) != 1:
+            raise UsageError(
+                f"--suite {self._suite.name} reads one directory, and {len(paths)} are given",
+                f"name the directory of {self._suite.title} after --suite, or by --eval",
+            )
+        folder = fetch(paths[0])
+        if not folder.is_dir():
+            raise SourceError(
+                f"{folder} is not a directory", f"name the directory of {self._suite.title}"
+            )
+        return folder
+
+    def measure(self) -> "Result":
+        """Evaluate the models, and record the results."""
+        from zoo.suites.evaluate import evaluate_suite
+
+        result = evaluate_suite(
+            self._suite,
+            self.reference,
+            self._data,
+            self.open_model,
+            tasks=self._tasks,
+            limit=self._limit,
+            record=self._record,
+        )
+        return result.to_result()
+
+    def open_model(self, reference: str) -> "tuple[Checkpoint, Session]":
+        """Return a checkpoint and its session."""
+        from zoo.conversion.cache import resolve_adapted
+        from zoo.exporting.session import open_session
+        from zoo.suites.base import TEXT_TO_TEXT
+
+        if isinstance(self._model, Model) and reference == self.reference:
+            return self._model.checkpoint, self._model.session
+        source = dict(self._source)
+        checkpoint = resolve_adapted(reference, source.pop("adapter"), **source)
+        needs: tuple[Need, ...] = ()
+        if TEXT_TO_TEXT in checkpoint.head.tasks:
+            needs = ("generation",)
+        session = open_session(checkpoint, **self._compute, fastest=True, needs=needs)
+        return checkpoint, session
+
+    def to_dict(self, result: "Result") -> dict[str, Any]:
+        """Return what ``zoo eval --json`` prints."""
+        return {**result.details, **result.metrics}
+
+    def write(self, result: "Result", command: Sequence[str] = ()) -> None:
+        """Write nothing: there is no file of several tasks."""
+
+
+def split_names(names: str | Sequence[str]) -> list[str]:
+    """Return the names of tasks in texts with commas."""
+    texts = [names] if isinstance(names, str) else names
+    separate_names = []
+    for text in texts:
+        for name in text.split(","):
+            if name.strip():
+                separate_names.append(name.strip())
+    return separate_names
+
+
+def require_all_files(result: "Result") -> None:
+    """Check that no task of a suite lacked its files; raises ``SourceError``."""
+    names = result.details["missing_files"]
+    if names:
+        raise SourceError(
+            f"the files of {', '.join(names)} are missing",
+            "add them, or select other tasks with --tasks",
+        )

@@ -1,0 +1,232 @@
+"""What a suite declares: its tasks, where their files are, what is measured, and the average."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError, did_you_mean
+from zoo.evaluation.base import Result
+from zoo.evaluation.record import evaluation_record, record_evaluation
+from zoo.tasks import make_evaluation
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference import Session
+
+TEXT_TO_TEXT = "seq2seq"  # The task of heads that generate a text from a text.
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """Result of a model on a task.
+
+    Attributes:
+        metrics: name -> value, in the order of the suite's tables.
+        score: what the average is taken over, in percent.
+    """
+
+    metrics: Mapping[str, float]
+    score: float
+
+    @classmethod
+    def from_metrics(cls, metrics: Mapping[str, float]) -> "TaskScore":
+        """Return the score of metrics from 0 to 1 (correlations: from -1), which is their mean."""
+        return cls(metrics, 100 * mean(metrics.values()))
+
+
+@dataclass(frozen=True)
+class SuiteModel:
+    """A model that is evaluated on a task.
+
+    Attributes:
+        checkpoint: the checkpoint.
+        session: the model.
+        limit: number of samples of a file to use; ``None`` for all.
+        records: whether results go into the manifest of the model's directory.
+    """
+
+    checkpoint: "Checkpoint"
+    session: "Session"
+    limit: int | None = None
+    records: bool = False
+
+    @property
+    def is_text_to_text(self) -> bool:
+        """Whether the model answers by a text that it generates."""
+        return TEXT_TO_TEXT in self.checkpoint.head.tasks
+
+    def evaluate(self, name: str, files: Sequence[Path], **options: Any) -> Result:
+        """Return the result of an evaluation of ``zoo eval`` over files, as one data set.
+
+        Args:
+            name: name of the evaluation, such as ``text-classification``.
+            files: the files; a name of a data set may precede one, such as ``glue/rte=dev.tsv``.
+            **options: options of the evaluation; ``None`` for its default.
+        """
+        settings = {key: value for key, value in options.items() if value is not None}
+        if self.limit is not None:
+            settings["limit"] = self.limit
+        evaluation = make_evaluation(name, self.checkpoint, self.session, **settings)
+        result = evaluation.evaluate(files)
+        if self.records:
+            tables, _ = type(evaluation).split_names(files, settings)
+            record = evaluation_record(name, tables, settings, self.session, result)
+            record_evaluation(self.checkpoint.path, record)
+        return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteTask(ABC):
+    """A task of a suite. A subclass says where its files are, and what is measured.
+
+    Attributes:
+        name: name on the command line, and of the directory of its model: ``cola``.
+        title: name in tables: ``CoLA``.
+        is_averaged: whether the average is also over this task. Diagnostic sets are not.
+        trained_as: name of the task whose model is evaluated; empty for the task itself.
+    """
+
+    name: str
+    title: str
+    is_averaged: bool = True
+    trained_as: str = ""
+
+    @property
+    def model_name(self) -> str:
+        """Name of the task whose model is evaluated."""
+        return self.trained_as or self.name
+
+    @abstractmethod
+    def find_files(self, data: Path) -> Sequence[Path]:
+        """Return the files that models are evaluated on.
+
+        Args:
+            data: the directory of the suite's files.
+
+        Returns:
+            The files, in the order that ``evaluate`` gets them.
+
+        Raises:
+            SourceError: a file is missing; the message names it.
+        """
+
+    def obstacle(self, model: SuiteModel) -> str:
+        """Return why a model of the suite's form cannot do the task; by default nothing.
+
+        Such a task is left out with a warning, as one without a model.
+        """
+        return ""
+
+    @abstractmethod
+    def evaluate(self, model: SuiteModel, files: Sequence[Path]) -> TaskScore:
+        """Return the result of a model.
+
+        Args:
+            model: the model.
+            files: what ``find_files`` returned.
+
+        Raises:
+            UsageError: the model or a file does not suit the task.
+            VerificationError: a file is damaged.
+        """
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Declaration of a suite.
+
+    A built-in one is a file and a line in ``zoo.plugins.suites``, a plugin's an entry point of
+    ``zoo.api1.suites``.
+
+    Attributes:
+        name: name on the command line: ``glue``.
+        title: name in tables: ``GLUE``.
+        tasks: the tasks, in the order of tables.
+        source: paper.
+        is_finetuned: whether a model is trained for each task, as for GLUE. The reference is then a
+            directory of models or runs with the names of the tasks, or a text-to-text model that
+            answers all of them. Otherwise one model is measured on all tasks.
+        reads_folder: whether the files are in a directory that the user names.
+    """
+
+    name: str
+    title: str
+    tasks: tuple[SuiteTask, ...]
+    source: str = ""
+    is_finetuned: bool = False
+    reads_folder: bool = True
+
+    def average(self, scores: Mapping[str, TaskScore]) -> float:
+        """Return the average, in percent: the mean of the tasks' scores.
+
+        Args:
+            scores: name of a task -> its score; at least one, and not necessarily of all tasks.
+        """
+        return mean(score.score for score in scores.values())
+
+    def select_tasks(self, names: Sequence[str]) -> tuple[SuiteTask, ...]:
+        """Return the tasks with some names, in the order of tables; without names, all tasks.
+
+        Raises:
+            UsageError: the suite has no task of a name.
+        """
+        if not names:
+            return self.tasks
+        known_names = [task.name for task in self.tasks]
+        for name in names:
+            if name not in known_names:
+                hint = did_you_mean(name, known_names) or f"it has {', '.join(known_names)}"
+                raise UsageError(f"{self.title} has no task {name!r}", hint)
+        return tuple(task for task in self.tasks if task.name in names)
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """Results of a suite.
+
+    Attributes:
+        suite: the suite.
+        scores: name of a task -> its score.
+        without_model: names of tasks that no model was given for, or that the model cannot do.
+        missing_files: name of a task whose files are missing -> what is missing.
+    """
+
+    suite: Suite
+    scores: Mapping[str, TaskScore]
+    without_model: Sequence[str] = ()
+    missing_files: Mapping[str, str] = field(default_factory=dict)
+
+    # Key of the metrics of ``to_result``.
+    AVERAGE: ClassVar[str] = "average"
+
+    @property
+    def average(self) -> float:
+        """The average over the tasks that were evaluated, in percent."""
+        names = set(self._averaged(self.scores)) or self.scores.keys()
+        return self.suite.average({name: self.scores[name] for name in names})
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the averaged tasks that were not evaluated."""
+        return list(self._averaged({*self.without_model, *self.missing_files}))
+
+    def _averaged(self, names: Collection[str]) -> Iterator[str]:
+        for task in self.suite.tasks:
+            if task.is_averaged and task.name in names:
+                yield task.name
+
+    def to_result(self) -> Result:
+        """Return the result as ``zoo.evaluate`` does: the average, and the tasks as details."""
+        tasks = {}
+        for name, score in self.scores.items():
+            tasks[name] = {**score.metrics, "score": score.score}
+        details = {
+            "suite": self.suite.name,
+            "tasks": tasks,
+            "missing": self.missing,
+            "missing_files": dict(self.missing_files),
+        }
+        return Result({self.AVERAGE: self.average}, details)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zoo.api.evaluation import evaluate
     from zoo.api.exporting import export
     from zoo.api.inspection import look
+    from zoo.api.probing import probe
     from zoo.api.running import run
     from zoo.api.training import distill, finetune, pretrain
 
@@ -30,6 +31,7 @@ __all__ = [
     "load",
     "look",
     "pretrain",
+    "probe",
     "push",
     "retokenize",
     "run",
@@ -52,6 +54,7 @@ _MODULES = {
     "load": "zoo.api",
     "look": "zoo.api.inspection",
     "pretrain": "zoo.api.training",
+    "probe": "zoo.api.probing",
     "push": "zoo.api.conversion",
     "retokenize": "zoo.api.conversion",
     "run": "zoo.api.running",

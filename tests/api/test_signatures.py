@@ -29,6 +29,7 @@ COMMANDS = {
     "finetune": "finetune",
     "look": "look",
     "pretrain": "pretrain",
+    "probe": "probe",
     "push": "push",
     "retokenize": "retokenize",
     "run": "run",

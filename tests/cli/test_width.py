@@ -200,6 +200,8 @@ def test_training_on_labelled_data(zoo: Zoo) -> None:
 def test_looks_plugins_and_checks(zoo: Zoo) -> None:
     zoo("tokenize", "model", "a b c d e f g h i j")
     zoo("look", "model", "a b c")
+    data = ("--train", "table.tsv", "--eval", "table.tsv")
+    zoo("probe", "model", "--task", "text-classification", *data, "--seeds", "2")
     zoo("examples", "gpt", "--train", "texts.txt", "--tokenizer", "model", "--max-seq-len", "40")
     zoo("plugins", "new", "a-family-with-a-long-name", "--like", "task")
     zoo("plugins", "check", "loggers")

@@ -68,6 +68,12 @@ REVIEWS = [
     for text, label in (("A quiet, clever film", "positive"), ("Dull and long", "negative"))
 ]
 PAIRS = [f"Who wrote book {number}?,A friend number {number} of mine." for number in range(60)]
+# A cat sat: numbers, words, lemmas, parts of speech, heads and relations of CoNLL-U.
+SENTENCE = """1\tA\ta\tDET\t_\t_\t2\tdet\t_\t_
+2\tcat\tcat\tNOUN\t_\t_\t3\tnsubj\t_\t_
+3\tsat\tsit\tVERB\t_\t_\t0\troot\t_\t_
+
+"""
 TINY: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 SMALL: dict[str, Any] = {
     "hidden_size": 64,
@@ -164,6 +170,8 @@ class Examples:
         (folder / "tables").mkdir()
         for name in ("january", "february"):
             (folder / "tables" / f"{name}.csv").write_text(f"title\nA cat.\nIt is {name}.\n")
+        for name in ("train", "dev"):
+            (folder / f"{name}.conllu").write_text(SENTENCE * 9)
         (folder / "faq.csv").write_text("question,answer\nWho slept?,The cat.\n")
         (folder / "pairs.csv").write_text("\n".join(["question,answer", *PAIRS]))
         papers = [{"text": "The tenant pays for the repair. It rained. " * 30} for _ in range(2)]

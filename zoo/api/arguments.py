@@ -40,6 +40,8 @@ RANGES = {
     "freeze": Range(0),
     "global_batch_tokens": Range(1),
     "head": Range(1),
+    "hidden_size": Range(1),
+    "l2": Range(0),
     "layer": Range(0),
     "learning_rate": Range(0, is_open=True),
     "limit": Range(1),
@@ -51,6 +53,7 @@ RANGES = {
     "seeds": Range(1),
     "threads": Range(1, MAX_THREADS),
     "top_k": Range(1),
+    "validation_fraction": Range(0, 1),
     "vocab_size": Range(1),
     "workers": Range(0),
 }

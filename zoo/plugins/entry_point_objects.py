@@ -31,6 +31,7 @@ KINDS = {
     "adapters": "adapter",
     "optimizers": "optimizer",
     "cleaning_rules": "cleaning rule",
+    "probes": "probing task",
 }
 T = TypeVar("T")
 

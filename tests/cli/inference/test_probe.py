@@ -1,0 +1,108 @@
+"""The command ``zoo probe``: tables, JSON, and errors of one line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zoo
+from tests import checkpoints, warm
+from tests.checkpoints import Make
+from zoo.errors import UsageError
+
+hub_checkpoint = checkpoints.hub_checkpoint
+WORDS = ["a", "c", "e", "d", "b", "e", "g", "a", "i", "f"]
+
+
+@pytest.fixture
+def scene(hub_checkpoint: Make, tmp_path: Path) -> Path:
+    """Write a model, and words that are vowels or consonants."""
+    zoo.convert(hub_checkpoint("BertForMaskedLM"), output=tmp_path / "model")
+    for name, count in (("train", 30), ("eval", 8)):
+        sentences = []
+        for number in range(count):
+            words = WORDS[number % 7 :] + WORDS[: number % 4]
+            lines = [f"{word}\t{'vowel' if word in 'aei' else 'consonant'}" for word in words]
+            sentences.append("\n".join(lines) + "\n")
+        (tmp_path / f"{name}.conll").write_text("\n".join(sentences))
+    return tmp_path
+
+
+def probe(scene: Path, *options: object, task: str = "token-classification") -> Any:
+    data = ["--train", "train.conll", "--eval", "eval.conll"]
+    return warm.zoo("probe", "model", "--task", task, *data, *options, cwd=scene)
+
+
+def test_a_table_by_layer(scene: Path) -> None:
+    done = probe(scene, "--seeds", 2, "--learning-rate", 0.05)
+    assert done.returncode == 0, done.stderr
+    facts, counts, blank, name, header, *rows = done.stdout.splitlines()
+    assert facts == (
+        "token-classification, linear probes, first pooling, mean ± standard deviation of 2 seeds"
+    )
+    assert counts.startswith("2 labels; ") and blank == "" and name == "model"
+    assert header.split() == ["layer", "accuracy", "F1", "macro", "loss", "(bits)"]
+    names = ["embeddings", "layer 1", "layer 2", "learned mix"]
+    assert [row.partition("  ")[0].strip() for row in rows] == names
+    assert "1.0000 ± 0.0000" in rows[0]  # The embeddings have the words themselves.
+
+
+def test_json_is_what_python_returns(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = probe(scene, "--epochs", 2, "--compare", "model", "--layers", "-1,0", "--json")
+    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(scene)
+    result = zoo.probe(
+        "model",
+        task="token-classification",
+        train="train.conll",
+        eval=["eval.conll"],
+        epochs=2,
+        compare=["model"],
+        layers=[0, 2],
+    )
+    value = json.loads(done.stdout)
+    assert value == json.loads(json.dumps(result.to_json()))
+    first, second = value["models"]
+    assert first == second
+    assert [layer["layer"] for layer in first["layers"]] == [0, 2, None]
+    assert len(first["layers"][-1]["shares"]) == 2
+    assert first["forward_passes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--eval", "new.conll"], "new.conll:2: the label 'digit' is not in the training data"),
+        (["--layers", "9"], "has no layer 9; its layers are 0 (the embeddings) to 2"),
+        (["--layers", "one"], "--layers one is not a list of numbers"),
+        (["--pair", "other"], "token-classification reads single texts; leave --pair out"),
+        (["--max-seq-len", "41"], "texts cannot be cut at 41 tokens"),
+        (["--validation-fraction", "1"], "cannot be split"),
+    ],
+)
+def test_errors_are_one_line(scene: Path, options: list[str], message: str) -> None:
+    (scene / "new.conll").write_text("a\tvowel\nb\tdigit\n")
+    done = probe(scene, *options)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_rows_with_unknown_labels_are_left_out_on_demand(scene: Path) -> None:
+    (scene / "new.conll").write_text("a\tvowel\nb\tdigit\n")
+    done = probe(scene, "--eval", "new.conll", "--skip-invalid", "--epochs", 1)
+    assert done.returncode == 0
+    assert "1 rows cannot be used, and are left out" in done.stderr
+
+
+def test_one_label_is_an_error(scene: Path) -> None:
+    (scene / "same.conll").write_text("a\tvowel\n\ne\tvowel\n")
+    with pytest.raises(UsageError, match="all samples of the training data have the label 'vowel'"):
+        zoo.probe(
+            scene / "model",
+            task="token-classification",
+            train=scene / "same.conll",
+            eval=scene / "eval.conll",
+        )
+    with pytest.raises(UsageError, match="no probing task"):
+        zoo.probe(scene / "model", task="nothing", train="x", eval="y")

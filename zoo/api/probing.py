@@ -1,0 +1,148 @@
+"""``zoo.probe``: the command ``zoo probe`` as a function."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked
+from zoo.errors import UsageError
+from zoo.io.paths import as_paths
+from zoo.probing.settings import Pooling, ProbeKind, ProbeRecipe
+
+if TYPE_CHECKING:
+    from zoo.probing.probing import ModelResult
+    from zoo.probing.report import Probing
+
+RECIPE = ProbeRecipe()
+
+
+@checked
+def probe(
+    ref: AnyPath,
+    *,
+    task: str,
+    train: AnyPaths,
+    eval: AnyPaths,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    skip_invalid: bool = False,
+    compare: AnyPath | Sequence[AnyPath] = (),
+    layers: Sequence[int] | None = None,
+    pooling: Pooling | None = None,
+    probe: ProbeKind = RECIPE.probe,
+    hidden_size: int = RECIPE.hidden_size,
+    l2: float = RECIPE.l2,
+    epochs: int = RECIPE.epochs,
+    learning_rate: float = RECIPE.learning_rate,
+    batch_size: int = RECIPE.batch_size,
+    validation_fraction: float = RECIPE.validation_fraction,
+    seeds: int = 1,
+    max_seq_len: int | None = None,
+    device: str | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+    lock: AnyPath | None = None,
+) -> "Probing":
+    """Train a classifier on each frozen layer of a model, as ``zoo probe`` does.
+
+    The vectors of all layers come from one pass over the texts. They are in temporary files, and
+    each number of a layer is standardized by its mean and deviation over the training data.
+
+    Args:
+        ref: the model, see ``zoo.load``.
+        task: what is predicted: ``text-classification``, ``token-classification``, or a plugin's.
+        train: files to train on, as fine-tuning reads them.
+        eval: files to evaluate.
+        text: column of the text; by default ``text``.
+        pair: column of the second text of pairs.
+        label: column of the label; by default ``label``.
+        skip_invalid: leave out rows that cannot be used, and count them.
+        compare: models that are probed in the same way, next to ``ref``.
+        layers: numbers of the layers, 0 for the embeddings, negative ones from the last; by default
+            all.
+        pooling: how the vectors of the tokens of a text, or of a word, become one; by default
+            ``mean`` for texts and ``first`` for words.
+        probe: ``linear``, or ``mlp`` for a classifier with a hidden layer.
+        hidden_size: width of that hidden layer.
+        l2: the loss has half of this, times the sum of squared weights.
+        epochs: largest number of epochs.
+        learning_rate: learning rate at first; it halves after each epoch without progress.
+        batch_size: number of examples of a step.
+        validation_fraction: share of the training texts that decides when to stop; with 0, the
+            training loss does.
+        seeds: number of probes of each layer, with seeds from 0.
+        max_seq_len: length in tokens at which texts are cut; by default the model's limit.
+        device: device, such as ``cuda:1``.
+        revision: branch, tag or commit of a Hub repository.
+        offline: open no connection.
+        lock: file that pins revisions and digests; by default ``zoo.lock``, if it exists.
+
+    Returns:
+        the scores of the probes by layer; a notebook shows the page.
+
+    Raises:
+        UsageError: the task does not exist, the data cannot be used, or a label to evaluate is not
+            in the training data.
+        SourceError: the model is not available.
+        VerificationError: its files are damaged.
+        NonFiniteError: the model returned NaN or infinity.
+
+    Example:
+        >>> probing = zoo.probe(
+        ...     "all-minilm-l6-v2",
+        ...     task="token-classification",
+        ...     train="en_ewt-ud-train.conllu",
+        ...     eval="en_ewt-ud-dev.conllu",
+        ... )  # doctest: +SKIP
+        >>> probing.models[0].layers[1].mean("accuracy")  # doctest: +SKIP
+        0.91
+    """
+    from zoo.probing.tasks import PROBE_TASKS
+    from zoo.probing.tasks.base import ProbeColumns
+
+    probe_task = PROBE_TASKS.find(task)()
+    compared_refs = [compare] if isinstance(compare, str | PathLike) else list(compare)
+    references = [as_reference(each) for each in (ref, *compared_refs)]
+    if compared_refs and revision is not None:
+        raise UsageError(
+            "--revision belongs to one model, and --compare adds others", "leave it out"
+        )
+    recipe = ProbeRecipe(
+        probe, hidden_size, l2, epochs, learning_rate, batch_size, validation_fraction
+    )
+    from zoo.probing.probing import probe_model, read_data
+    from zoo.probing.report import Probing
+
+    data = read_data(
+        probe_task,
+        [str(path) for path in as_paths(train)],
+        [str(path) for path in as_paths(eval)],
+        ProbeColumns(text, pair, label),
+        recipe,
+        skip_invalid=skip_invalid,
+    )
+    text_pooling = pooling or probe_task.default_pooling
+    source: dict[str, Any] = {
+        "revision": revision,
+        "offline": offline,
+        "lock": as_path(lock, "file"),
+    }
+    from zoo.conversion.cache import resolve_checkpoint
+
+    checkpoints = [resolve_checkpoint(reference, **source) for reference in references]
+    models: list[ModelResult] = []
+    for reference, checkpoint in zip(references, checkpoints, strict=True):
+        model = probe_model(
+            checkpoint,
+            data,
+            text_pooling,
+            recipe,
+            name=reference,
+            layers=layers,
+            seeds=seeds,
+            max_tokens=max_seq_len,
+            device=device,
+        )
+        models.append(model)
+    return Probing.from_models(probe_task, data, text_pooling, recipe, seeds, models)

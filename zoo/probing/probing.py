@@ -1,0 +1,315 @@
+"""Probes on all layers of a model: their data, their scores, and the result."""
+
+import logging
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zoo.data.readers.labelled import hold_out, sort_labels
+from zoo.data.readers.problems import RowProblems
+from zoo.errors import UsageError
+from zoo.finetuning.labels import label_index
+from zoo.io.progress import progress
+from zoo.io.scratch import scratch_directory
+from zoo.probing.classifier import Indices, ProbeVectors, score_probe, train_probe
+from zoo.probing.layers import LayerReader, LayerVectors, example_rows
+from zoo.probing.settings import Pooling, ProbeRecipe
+from zoo.probing.tasks.base import ProbeColumns, ProbedText, ProbeTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zoo.checkpoint import Checkpoint
+
+LOG = logging.getLogger("zoo")
+MIX = "learned mix"  # Name of the row of probes that read all layers.
+
+
+@dataclass(frozen=True)
+class ProbeData:
+    """The texts that probes are trained and evaluated on, and their classes.
+
+    Attributes:
+        train: texts to train on.
+        validation: texts that are held out of the training data, to decide when to stop.
+        evaluation: texts to evaluate.
+        labels: the classes, sorted.
+    """
+
+    train: list[ProbedText]
+    validation: list[ProbedText]
+    evaluation: list[ProbedText]
+    labels: tuple[str, ...]
+
+    @property
+    def texts(self) -> list[ProbedText]:
+        """All texts, those to train on first."""
+        return [*self.train, *self.validation, *self.evaluation]
+
+    def majority_accuracy(self) -> float:
+        """Return the accuracy of always predicting the most frequent label."""
+        train_counts = Counter(_label_names([*self.train, *self.validation]))
+        (label, _), *_ = train_counts.most_common(1)
+        names = _label_names(self.evaluation)
+        return names.count(label) / len(names)
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """The scores of the probes on a layer, one of each seed.
+
+    Attributes:
+        layer: number of the layer; ``None`` for the learned mix of all.
+        name: name of the layer.
+        values: metric -> its value for each seed.
+        shares: mean share of each layer in the learned mix; empty for a single layer.
+    """
+
+    layer: int | None
+    name: str
+    values: dict[str, list[float]]
+    shares: list[float] = field(default_factory=list)
+
+    def mean(self, metric: str) -> float:
+        """Return the mean of a metric over the seeds."""
+        return statistics.fmean(self.values[metric])
+
+    def deviation(self, metric: str) -> float:
+        """Return the standard deviation of a metric over the seeds; 0 for one seed."""
+        values = self.values[metric]
+        return statistics.stdev(values) if len(values) > 1 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all values."""
+        value: dict[str, Any] = {"layer": self.layer, "name": self.name}
+        for metric, values in self.values.items():
+            deviation = self.deviation(metric)
+            value[metric] = {"mean": self.mean(metric), "deviation": deviation, "seeds": values}
+        if self.shares:
+            value["shares"] = self.shares
+        return value
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """The scores of the probes on the layers of a model.
+
+    Attributes:
+        model: reference of the model.
+        family: its family.
+        head: its head.
+        layers: the layers in order, and then the learned mix.
+        passes: number of forward passes.
+        left_out: number of examples without a vector, whose words are cut with the end of a text.
+    """
+
+    model: str
+    family: str
+    head: str
+    layers: list[LayerResult]
+    passes: int
+    left_out: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all values."""
+        return {
+            "model": self.model,
+            "family": self.family,
+            "head": self.head,
+            "forward_passes": self.passes,
+            "left_out": self.left_out,
+            "layers": [layer.to_json() for layer in self.layers],
+        }
+
+
+def read_data(
+    task: ProbeTask,
+    train: Sequence[str],
+    evaluation: Sequence[str],
+    columns: ProbeColumns,
+    recipe: ProbeRecipe,
+    *,
+    skip_invalid: bool = False,
+) -> ProbeData:
+    """Return the texts of files; see ``zoo.api.probing.probe``."""
+    with RowProblems(skip=skip_invalid) as problems:
+        train_texts = task.read(train, columns, problems)
+        labels = sort_labels(_label_names(train_texts))
+        if len(labels) < 2:
+            raise UsageError(
+                f"all samples of the training data have the label {labels[0]!r}",
+                "give data with two labels or more",
+            )
+        evaluation_texts = task.read(evaluation, columns, problems)
+        indices = {label: index for index, label in enumerate(labels)}
+
+        def require_labels(text: ProbedText) -> None:
+            for example in text.examples:
+                label_index(example.label, indices, example.location)
+
+        known_texts = list(problems.valid(evaluation_texts, require_labels))
+    if problems.count:
+        LOG.warning("warning: %s rows cannot be used, and are left out", f"{problems.count:,}")
+    if not _label_names(known_texts):
+        raise UsageError("no sample to evaluate is left", "give --eval with labels of --train")
+    held_out: list[ProbedText] = []
+    if recipe.validation_fraction:
+        train_texts, held_out = hold_out(train_texts, recipe.validation_fraction)
+    return ProbeData(train_texts, held_out, known_texts, labels)
+
+
+def probe_model(
+    checkpoint: "Checkpoint",
+    data: ProbeData,
+    pooling: Pooling,
+    recipe: ProbeRecipe,
+    *,
+    name: str,
+    layers: Sequence[int] | None,
+    seeds: int,
+    max_tokens: int | None,
+    device: str | None,
+) -> ModelResult:
+    """Train probes on all layers of a model; see ``zoo.api.probing.probe``."""
+    from zoo.checkpoint import load_text_tokenizer
+    from zoo.inference.torch_session import TorchSession
+
+    session = TorchSession(checkpoint, device=device)
+    tokenizer = load_text_tokenizer(checkpoint)
+    reader = LayerReader(checkpoint, session, tokenizer, layers=layers, max_tokens=max_tokens)
+    with scratch_directory(is_only_folder=False) as folder:
+        vectors = reader.read(data.texts, pooling, folder)
+        experiment = Experiment(data, vectors, recipe, seeds, session.device)
+        if experiment.left_out:
+            LOG.warning(
+                "warning: %s: %s examples lie behind the cut end of their text, and are left out",
+                name,
+                f"{experiment.left_out:,}",
+            )
+        results = experiment.run()
+    return ModelResult(
+        name,
+        checkpoint.family.name,
+        checkpoint.head_name,
+        results,
+        vectors.passes,
+        experiment.left_out,
+    )
+
+
+class Experiment:
+    """Probes of one model: a row of scores for each layer, and one for the mix of all.
+
+    Args:
+        data: the texts and classes.
+        vectors: the vectors of all layers.
+        recipe: the kind of the probes, and their training.
+        seeds: number of probes of each layer.
+        device: where they are trained.
+    """
+
+    def __init__(
+        self,
+        data: ProbeData,
+        vectors: LayerVectors,
+        recipe: ProbeRecipe,
+        seeds: int,
+        device: str,
+    ) -> None:
+        self.data = data
+        self.vectors = vectors
+        self.recipe = recipe
+        self.seeds = seeds
+        self.device = device
+        texts = data.texts
+        self.rows, text_numbers, is_complete = example_rows(texts, vectors.has_tokens)
+        self.left_out = int(np.count_nonzero(~is_complete))
+        examples = [example for text in texts for example in text.examples]
+        indices = {label: index for index, label in enumerate(data.labels)}
+        numbers = [label_index(each.label, indices, each.location) for each in examples]
+        self.labels: Indices = np.array(numbers)[is_complete]
+        validation_start = len(data.train)
+        evaluation_start = validation_start + len(data.validation)
+        self.train: Indices = np.flatnonzero(text_numbers < validation_start)
+        self.validation: Indices = np.flatnonzero(
+            (text_numbers >= validation_start) & (text_numbers < evaluation_start)
+        )
+        self.evaluation: Indices = np.flatnonzero(text_numbers >= evaluation_start)
+        if not len(self.train) or not len(self.evaluation):
+            raise UsageError("no word of the texts is left", "raise --max-seq-len")
+
+    def run(self) -> list[LayerResult]:
+        """Train and score the probes of all layers, and then those of their learned mix."""
+        inputs: list[tuple[int | None, str, list[int]]] = []
+        for position, name in enumerate(self.vectors.names):
+            inputs.append((self.vectors.numbers[position], name, [position]))
+        mixed = self._mixed_layers()
+        if mixed:
+            inputs.append((None, MIX, mixed))
+        results = []
+        total = self.seeds * len(inputs)
+        with progress("training probes", total, unit="probes") as advance:
+            for number, name, positions in inputs:
+                results.append(self._probe_layer(number, name, positions, advance))
+        return results
+
+    def _mixed_layers(self) -> list[int]:
+        """Return the layers that are mixed: all of one width; none of a model with one layer.
+
+        A mix that the model has itself is of the same layers, and is left out.
+        """
+        width = self.vectors.arrays[-1].shape[1]
+        positions = []
+        for position, array in enumerate(self.vectors.arrays):
+            if array.shape[1] == width and self.vectors.names[position] != "model's mix":
+                positions.append(position)
+        return positions if len(positions) > 1 else []
+
+    def _probe_layer(
+        self,
+        number: int | None,
+        name: str,
+        positions: Sequence[int],
+        advance: "Callable[[int], None]",
+    ) -> LayerResult:
+        arrays = [self.vectors.arrays[position] for position in positions]
+        vectors = ProbeVectors(arrays, self.rows, self.train, self.device)
+        values: dict[str, list[float]] = {}
+        shares = []
+        for seed in range(self.seeds):
+            scores, seed_shares = self._score_seed(vectors, seed)
+            shares.append(seed_shares)
+            for metric, value in scores.items():
+                values.setdefault(metric, []).append(value)
+            advance(1)
+        mean_shares = [statistics.fmean(layer) for layer in zip(*shares, strict=True)]
+        return LayerResult(number, name, values, mean_shares)
+
+    def _score_seed(
+        self, vectors: ProbeVectors, seed: int
+    ) -> tuple[Mapping[str, float], list[float]]:
+        """Return the metrics of the probe of a seed, and the shares of the layers in its mix."""
+        probe = train_probe(
+            vectors,
+            self.labels,
+            train=self.train,
+            validation=self.validation,
+            classes=len(self.data.labels),
+            recipe=self.recipe,
+            seed=seed,
+        )
+        scores = score_probe(probe, vectors, self.labels, self.evaluation)
+        metrics = {
+            "accuracy": scores.accuracy,
+            "f1_macro": scores.f1_macro,
+            "loss": scores.bits / scores.examples,
+        }
+        return metrics, probe.shares()
+
+
+def _label_names(texts: Sequence[ProbedText]) -> list[str]:
+    return [example.label for text in texts for example in text.examples]

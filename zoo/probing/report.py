@@ -1,0 +1,141 @@
+"""The result of probing: tables, JSON and curves by layer."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from zoo.probing.probing import LayerResult, ModelResult, ProbeData
+from zoo.probing.settings import Pooling, ProbeRecipe
+from zoo.probing.tasks.base import ProbeTask
+
+# Metric -> its heading, and the number of digits after the point.
+HEADINGS = {
+    "accuracy": ("accuracy", 4),
+    "f1_macro": ("F1 macro", 4),
+    "loss": ("loss (bits)", 3),
+}
+
+
+@dataclass(frozen=True)
+class Probing:
+    """The scores of probes by layer, of one model or several.
+
+    Attributes:
+        task: name of the task.
+        models: the scores of each model.
+        labels: the classes.
+        majority_accuracy: accuracy of always predicting the most frequent label of the training
+            data.
+        texts: number of texts to train on, held out of them, and to evaluate.
+        examples: number of labels in each of the three.
+        pooling: how the vectors of tokens become one.
+        recipe: the kind of the probes, and their training.
+        seeds: number of probes of each layer.
+    """
+
+    task: str
+    models: list[ModelResult]
+    labels: tuple[str, ...]
+    majority_accuracy: float
+    texts: dict[str, int]
+    examples: dict[str, int]
+    pooling: Pooling
+    recipe: ProbeRecipe
+    seeds: int
+
+    @classmethod
+    def from_models(
+        cls,
+        task: ProbeTask,
+        data: ProbeData,
+        pooling: Pooling,
+        recipe: ProbeRecipe,
+        seeds: int,
+        models: list[ModelResult],
+    ) -> "Probing":
+        """Return the result for some models."""
+        texts = {}
+        examples = {}
+        for name, part in (
+            ("train", data.train),
+            ("validation", data.validation),
+            ("evaluation", data.evaluation),
+        ):
+            texts[name] = len(part)
+            examples[name] = sum(len(text.examples) for text in part)
+        return cls(
+            task.name,
+            models,
+            data.labels,
+            data.majority_accuracy(),
+            texts,
+            examples,
+            pooling,
+            recipe,
+            seeds,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all values, as ``zoo probe --json`` prints them."""
+        return {
+            "task": self.task,
+            "labels": list(self.labels),
+            "majority_accuracy": self.majority_accuracy,
+            "texts": self.texts,
+            "examples": self.examples,
+            "pooling": self.pooling,
+            "seeds": self.seeds,
+            **asdict(self.recipe),
+            "models": [model.to_json() for model in self.models],
+        }
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that were measured, in the order of the columns of tables."""
+        measured = self.models[0].layers[0].values
+        return [metric for metric in HEADINGS if metric in measured]
+
+    @property
+    def header(self) -> list[str]:
+        """Headings of a table of a model."""
+        return ["layer", *(HEADINGS[metric][0] for metric in self.metrics)]
+
+    def rows(self, model: ModelResult) -> list[list[str]]:
+        """Return the table of a model: a row for each layer."""
+        rows = []
+        for layer in model.layers:
+            cells = [layer.name]
+            for metric in self.metrics:
+                cells.append(self._cell(layer, metric))
+            rows.append(cells)
+        return rows
+
+    def _cell(self, layer: LayerResult, metric: str) -> str:
+        """Return the mean of a metric, with the standard deviation over several seeds."""
+        _, digits = HEADINGS[metric]
+        text = f"{layer.mean(metric):.{digits}f}"
+        if self.seeds > 1:
+            text += f" ± {layer.deviation(metric):.{digits}f}"
+        return text
+
+    def facts(self) -> list[str]:
+        """Return lines that describe the data and the probes."""
+        seeds = f", mean ± standard deviation of {self.seeds} seeds" if self.seeds > 1 else ""
+        counts = ", ".join(
+            f"{self.examples[name]:,} {verb}"
+            for name, verb in (
+                ("train", "to train on"),
+                ("validation", "held out"),
+                ("evaluation", "to evaluate"),
+            )
+        )
+        return [
+            f"{self.task}, {self.recipe.probe} probes, {self.pooling} pooling{seeds}",
+            f"{len(self.labels):,} labels; {counts}; majority {self.majority_accuracy:.4f}",
+        ]
+
+
+def best_layer(model: ModelResult) -> LayerResult:
+    """Return the single layer with the highest mean accuracy."""
+    layers: Sequence[LayerResult] = [each for each in model.layers if each.layer is not None]
+    return max(layers, key=lambda layer: layer.mean("accuracy"))

@@ -75,7 +75,25 @@ def make_glue(folder: Path, count: int = 10) -> Path:
         for split in layout.test:
             rows = make_rows(name, split, count)
             write(folder / layout.folder / f"{split}.tsv", rows, header=True)
+    (folder / "diagnostic").mkdir()
+    rows = [{**row, "Domain": "News"} for row in make_diagnostics(count)]
+    write(folder / "diagnostic" / "diagnostic-full.tsv", rows, header=True)
+    columns = ("index", "sentence1", "sentence2")
+    test_rows = [
+        dict(zip(columns, (str(number), row["Premise"], row["Hypothesis"]), strict=True))
+        for number, row in enumerate(rows)
+    ]
+    write(folder / "diagnostic" / "diagnostic.tsv", test_rows, header=True)
     return folder
+
+
+def make_diagnostics(count: int) -> list[Row]:
+    """Return the rows of the diagnostic set with labels."""
+    rows = []
+    for row in make_rows("mnli", "diagnostic", count):
+        names = {"sentence1": "Premise", "sentence2": "Hypothesis", "gold_label": "Label"}
+        rows.append({new: row[name] for name, new in names.items()})
+    return rows
 
 
 def make_rows(name: str, split: str, count: int) -> list[Row]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -16,7 +17,7 @@ import zoo
 from tests import warm
 from tests.checkpoints import Make
 from tests.inference.conftest import converted
-from tests.suites.glue_folder import LAYOUTS, make_glue, make_rows
+from tests.suites.glue_folder import LAYOUTS, make_diagnostics, make_glue, make_rows
 from zoo.errors import SourceError, UsageError
 
 # Columns of the texts.
@@ -62,7 +63,7 @@ def make_classifier(make: Make, task: str, folder: Path) -> None:
     converted(source, folder / "runs" / task)
 
 
-def reference_logits(source: Path, texts: list[tuple[str, ...]]) -> torch.Tensor:
+def reference_logits(source: Path, texts: Sequence[tuple[str, ...]]) -> torch.Tensor:
     """Return the logits of transformers, one text at a time."""
     model: Any = transformers.BertForSequenceClassification.from_pretrained(source).eval()
     tokenizer = transformers.BertTokenizer(str(source / "vocab.txt"))
@@ -71,6 +72,11 @@ def reference_logits(source: Path, texts: list[tuple[str, ...]]) -> torch.Tensor
         for row in texts:
             rows.append(model(**tokenizer(*row, return_tensors="pt")).logits[0])
     return torch.stack(rows)
+
+
+def predicted_labels(task: str, source: Path, texts: Sequence[tuple[str, ...]]) -> list[str]:
+    numbers = reference_logits(source, texts).argmax(-1).tolist()
+    return [LAYOUTS[task].labels[number] for number in numbers]
 
 
 def reference_metrics(task: str, source: Path) -> dict[str, float]:
@@ -106,8 +112,16 @@ def test_scores_equal_those_of_other_libraries(
     glue: Path, classifiers: Path, tmp_path: Path
 ) -> None:
     result = zoo.evaluate(classifiers, suite="glue", eval=glue, record=False)
-    assert list(result.details["tasks"]) == [task for task in LAYOUTS if task in FEW]
+    assert list(result.details["tasks"]) == [*(task for task in LAYOUTS if task in FEW), "ax"]
     scores = []
+    rows = make_diagnostics(24)
+    texts = [(row["Premise"], row["Hypothesis"]) for row in rows]
+    predicted = predicted_labels("mnli", tmp_path / "mnli", texts)
+    correlation = metrics.matthews_corrcoef([row["Label"] for row in rows], predicted)
+    diagnostics = result.details["tasks"].pop("ax")
+    assert diagnostics == pytest.approx(
+        {"matthews_correlation": correlation, "score": 100 * correlation}
+    )
     for task, values in result.details["tasks"].items():
         expected = reference_metrics(task, tmp_path / task)
         score = 100 * mean(expected.values())
@@ -136,6 +150,34 @@ def test_a_task_without_files_is_named(glue: Path, classifiers: Path) -> None:
         zoo.evaluate(classifiers, suite="glue", tasks=["stsb"], eval=glue)
 
 
+def test_files_of_the_leaderboard(glue: Path, classifiers: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "answers"
+    (glue / "QQP" / "test.tsv").unlink()
+    command = ("eval", str(classifiers), "--suite", "glue", str(glue), "--no-record")
+    done = warm.zoo(*command, "--predictions", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "qqp has no test file" in done.stderr
+    names = ["AX.tsv", "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "STS-B.tsv"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    splits = {"CoLA": ("cola", "test"), "MNLI-mm": ("mnli", "test_mismatched")}
+    for name, (task, split) in splits.items():
+        columns = TEXTS[task]
+        texts = [tuple(row[column] for column in columns) for row in make_rows(task, split, 24)]
+        lines = ["index\tprediction"]
+        for number, label in enumerate(predicted_labels(task, tmp_path / task, texts)):
+            lines.append(f"{number}\t{label}")
+        assert (folder / f"{name}.tsv").read_text().splitlines() == lines
+    similarities = [
+        float(line.partition("\t")[2])
+        for line in (folder / "STS-B.tsv").read_text().splitlines()[1:]
+    ]
+    texts = [(row["sentence1"], row["sentence2"]) for row in make_rows("stsb", "test", 24)]
+    logits = reference_logits(tmp_path / "stsb", texts)[:, 0].clamp(0, 5)
+    assert similarities == pytest.approx(logits.tolist(), abs=6e-4)
+    with pytest.raises(UsageError, match=r"AX.tsv exists|CoLA.tsv exists"):
+        zoo.evaluate(classifiers, suite="glue", eval=glue, predictions=folder)
+
+
 def test_results_are_recorded_in_each_model(glue: Path, classifiers: Path) -> None:
     zoo.evaluate(classifiers, suite="glue", tasks=["mnli", "cola"], eval=glue)
     records = {}
@@ -156,7 +198,7 @@ def test_wrong_calls_are_refused(glue: Path, classifiers: Path) -> None:
         ({"task": "regression"}, "--task and --suite exclude each other"),
         ({"text": "a"}, "glue has no option --text"),
         ({"eval": ()}, "--suite glue reads one directory, and 0 are given"),
-        ({"model": classifiers / "cola"}, "and GLUE has 9 tasks; give a directory with a model"),
+        ({"model": classifiers / "cola"}, "answers one task of GLUE; give a directory with"),
         ({"suite": None, "task": "regression"}, "--tasks selects tasks of a suite"),
     ]
     for changes, message in cases:

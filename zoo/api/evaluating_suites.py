@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.api import Model
-from zoo.api.arguments import AnyPath, AnyPaths, as_reference
+from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference
 from zoo.errors import SourceError, UsageError
 from zoo.io.paths import as_paths
 from zoo.io.remote.cache import fetch
@@ -57,10 +57,11 @@ class SuiteCall:
         else:
             self.reference = as_reference(model)
         self._require_no_options(options)
-        outputs = {"--predictions": predictions, "--report": report, "--excel-safe": excel_safe}
-        for flag, setting in outputs.items():
+        for flag, setting in {"--report": report, "--excel-safe": excel_safe}.items():
             if setting:
                 raise UsageError(f"{suite} has several tasks", f"leave {flag} out")
+        self._force = force
+        self._predictions = as_path(predictions, "output")
         if Path(self.reference).is_dir():
             for name in ("revision", "lock"):
                 if self._source[name] is not None:
@@ -68,6 +69,26 @@ class SuiteCall:
                         f"--suite {suite} evaluates directories", f"leave --{name} out"
                     )
         self._data = self._data_folder(as_paths(eval))
+        if self._predictions is not None:
+            self._check_predictions(self._predictions)
+
+    def _check_predictions(self, folder: Path) -> None:
+        """Check that the files of the leaderboard can be written, before anything is computed."""
+        from zoo.io.output.overwrite import check_file
+
+        names: list[str] = []
+        for task in self._suite.select_tasks(self._tasks):
+            names += task.submission_names
+        if not names:
+            raise UsageError(
+                f"{self._suite.title} has no leaderboard with test files", "leave --predictions out"
+            )
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(
+                f"{folder} is not a folder", "with --suite, --predictions names a folder"
+            )
+        for name in names:
+            check_file(folder / name, force=self._force)
 
     def _require_no_options(self, options: Mapping[str, Any]) -> None:
         """Check that no option of a task is given."""
@@ -109,8 +130,20 @@ class SuiteCall:
             tasks=self._tasks,
             limit=self._limit,
             record=self._record,
+            on_predictions=None if self._predictions is None else self._write_predictions,
         )
         return result.to_result()
+
+    def _write_predictions(self, name: str, content: str) -> None:
+        """Write a file of the leaderboard."""
+        from zoo.io.output.atomic import atomic_write
+        from zoo.io.output.full_disks import writing
+
+        assert self._predictions is not None, "it is set where files are written"
+        path = self._predictions / name
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(path, content.encode())
 
     def open_model(self, reference: str) -> "tuple[Checkpoint, Session]":
         """Return a checkpoint and its session."""
@@ -131,9 +164,6 @@ class SuiteCall:
     def to_dict(self, result: "Result") -> dict[str, Any]:
         """Return what ``zoo eval --json`` prints."""
         return {**result.details, **result.metrics}
-
-    def write(self, result: "Result", command: Sequence[str] = ()) -> None:
-        """Write nothing: there is no file of several tasks."""
 
 
 def split_names(names: str | Sequence[str]) -> list[str]:

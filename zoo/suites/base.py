@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.errors import UsageError, did_you_mean
+from zoo.errors import SourceError, UsageError, did_you_mean
 from zoo.evaluation.base import Result
 from zoo.evaluation.record import evaluation_record, record_evaluation
 from zoo.tasks import make_evaluation
@@ -77,6 +77,29 @@ class SuiteModel:
             record_evaluation(self.checkpoint.path, record)
         return result
 
+    def record(
+        self,
+        name: str,
+        files: Sequence[Path],
+        settings: Mapping[str, Any],
+        metrics: Mapping[str, float],
+    ) -> None:
+        """Write metrics into the manifest of the model, if results are recorded.
+
+        Args:
+            name: name of the evaluation of ``zoo eval`` for the model.
+            files: the data.
+            settings: what the metrics depend on, in addition to the limit.
+            metrics: the metrics.
+        """
+        if not self.records:
+            return
+        settings = dict(settings)
+        if self.limit is not None:
+            settings["limit"] = self.limit
+        record = evaluation_record(name, files, settings, self.session, Result(metrics))
+        record_evaluation(self.checkpoint.path, record)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteTask(ABC):
@@ -87,12 +110,15 @@ class SuiteTask(ABC):
         title: name in tables: ``CoLA``.
         is_averaged: whether the average is also over this task. Diagnostic sets are not.
         trained_as: name of the task whose model is evaluated; empty for the task itself.
+        submission_names: names of the files with answers that the suite's leaderboard takes; empty
+            if it has no test file.
     """
 
     name: str
     title: str
     is_averaged: bool = True
     trained_as: str = ""
+    submission_names: tuple[str, ...] = ()
 
     @property
     def model_name(self) -> str:
@@ -112,6 +138,31 @@ class SuiteTask(ABC):
         Raises:
             SourceError: a file is missing; the message names it.
         """
+
+    def find_test_files(self, data: Path) -> Sequence[Path]:
+        """Return the test files, whose labels only the leaderboard knows; see ``find_files``."""
+        raise NotImplementedError(f"{self.title} has no test files")
+
+    def predict(self, model: SuiteModel, files: Sequence[Path]) -> Mapping[str, str]:
+        """Return the answers to the test files as the leaderboard takes them.
+
+        Args:
+            model: the model.
+            files: what ``find_test_files`` returned.
+
+        Returns:
+            Names of ``submission_names`` -> content of the file.
+        """
+        raise NotImplementedError(f"{self.title} has no test files")
+
+    def require_files(self, paths: Sequence[Path]) -> Sequence[Path]:
+        """Return paths after checking that they are files; raises ``SourceError``."""
+        for path in paths:
+            if not path.is_file():
+                raise SourceError(
+                    f"{path} is not there", f"give the directory of {self.title}, as published"
+                )
+        return paths
 
     def obstacle(self, model: SuiteModel) -> str:
         """Return why a model of the suite's form cannot do the task; by default nothing.

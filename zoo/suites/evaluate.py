@@ -1,9 +1,9 @@
 """Evaluation of models on the tasks of a suite."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from zoo.checkpoint.records import CONFIG
 from zoo.errors import SourceError, UsageError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("zoo")
 MODEL = "model"  # Directory of the model of a run.
 OpenModel = Callable[[str], "tuple[Checkpoint, Session]"]
+OnPredictions = Callable[[str, str], None]
 
 
 def find_models(suite: Suite, reference: str) -> Mapping[str, str]:
@@ -48,26 +49,98 @@ def find_models(suite: Suite, reference: str) -> Mapping[str, str]:
     return dict.fromkeys(names, reference)
 
 
-def find_task_files(
-    tasks: Sequence[SuiteTask], data: Path
-) -> tuple[dict[str, Sequence[Path]], dict[str, str]]:
-    """Return name -> files of the tasks, and name -> what is missing of those without files.
+class TaskFiles(NamedTuple):
+    """Files of the tasks of a suite, by the names of the tasks."""
 
-    Raises:
-        SourceError: no task has its files.
+    files: Mapping[str, Sequence[Path]]  # What models are evaluated on.
+    test_files: Mapping[str, Sequence[Path]]  # What they answer for the leaderboard.
+    missing: Mapping[str, str]  # What is missing of tasks without files.
+
+    @classmethod
+    def find(
+        cls, tasks: Sequence[SuiteTask], data: Path, *, test: bool, required: Collection[str]
+    ) -> "TaskFiles":
+        """Look for the files of tasks.
+
+        Args:
+            tasks: the tasks.
+            data: the directory of the suite.
+            test: whether to look for test files as well.
+            required: names of tasks that are missing if their files are, in addition to those
+                that are averaged.
+
+        Raises:
+            SourceError: no task has its files.
+        """
+        files = {}
+        test_files = {}
+        missing = {}
+        first_error = None
+        for task in tasks:
+            try:
+                files[task.name] = task.find_files(data)
+            except SourceError as error:
+                first_error = first_error or error
+                if task.is_averaged or task.name in required:
+                    missing[task.name] = error.what
+            if not (test and task.submission_names):
+                continue
+            try:
+                test_files[task.name] = task.find_test_files(data)
+            except SourceError as error:
+                LOG.warning("warning: %s has no test file: %s", task.name, error.what)
+        if first_error is not None and not files:
+            raise first_error
+        return cls(files, test_files, missing)
+
+
+class SuiteModels:
+    """The models of a suite, one of which is in memory.
+
+    Args:
+        suite: the suite.
+        reference: see ``find_models``.
+        open_model: opens the model of a reference.
+        limit: see ``SuiteModel``.
+        record: see ``evaluate_suite``.
     """
-    files = {}
-    problems = {}
-    first_error = None
-    for task in tasks:
-        try:
-            files[task.name] = task.find_files(data)
-        except SourceError as error:
-            problems[task.name] = error.what
-            first_error = first_error or error
-    if first_error is not None and not files:
-        raise first_error
-    return files, problems
+
+    def __init__(
+        self,
+        suite: Suite,
+        reference: str,
+        open_model: OpenModel,
+        *,
+        limit: int | None,
+        record: bool,
+    ) -> None:
+        self.references = find_models(suite, reference)
+        self._suite = suite
+        self._open_model = open_model
+        self._limit = limit
+        self._record = record
+        self._is_shared = suite.is_finetuned and reference in self.references.values()
+        self._last_reference = ""
+        self._last_model: SuiteModel | None = None
+
+    def load(self, task: SuiteTask) -> SuiteModel:
+        """Return the model of a task, which has one."""
+        reference = self.references[task.model_name]
+        if self._last_model is not None and reference == self._last_reference:
+            return self._last_model
+        self._last_model = None  # Its memory is needed for the next one.
+        checkpoint, session = self._open_model(reference)
+        record = self._record and is_recordable(reference, checkpoint)
+        model = SuiteModel(checkpoint, session, self._limit, record)
+        if self._is_shared and not model.is_text_to_text:
+            raise UsageError(
+                f"{reference}, with the head {checkpoint.head_name}, answers one task of "
+                f"{self._suite.title}",
+                "give a directory with a model for each task, or a text-to-text model",
+            )
+        self._last_reference = reference
+        self._last_model = model
+        return model
 
 
 def evaluate_suite(
@@ -79,6 +152,7 @@ def evaluate_suite(
     tasks: Sequence[str] = (),
     limit: int | None = None,
     record: bool = False,
+    on_predictions: OnPredictions | None = None,
 ) -> SuiteResult:
     """Return the scores of one model, or of a model for each task.
 
@@ -92,54 +166,41 @@ def evaluate_suite(
         tasks: names of the tasks to evaluate; by default all.
         limit: number of samples of each file; ``None`` for all.
         record: write results into the manifests of models that are directories.
+        on_predictions: gets the name and the content of each file for the leaderboard, of the
+            tasks that have a test file.
 
     Raises:
         UsageError: there is no such task, no model of one, or one that does not suit its task.
         SourceError: no task has its files.
     """
-    selected_tasks = suite.select_tasks(tasks)
-    models = find_models(suite, reference)
+    models = SuiteModels(suite, reference, open_model, limit=limit, record=record)
     tasks_with_model = []
     without_model = []
-    for task in selected_tasks:
-        if task.model_name in models:
+    for task in suite.select_tasks(tasks):
+        if task.model_name in models.references:
             tasks_with_model.append(task)
         else:
             without_model.append(task.name)
     # All files are found before the first model is evaluated.
-    files, missing_files = find_task_files(tasks_with_model, data)
-    for name, problem in missing_files.items():
+    task_files = TaskFiles.find(
+        tasks_with_model, data, test=on_predictions is not None, required=tasks
+    )
+    for name, problem in task_files.missing.items():
         LOG.warning("warning: %s is not evaluated: %s", name, problem)
     scores = {}
-    model = None
-    model_reference = ""
     for task in tasks_with_model:
-        if task.name not in files:
+        if task.name not in task_files.files and task.name not in task_files.test_files:
             continue
-        if model is None or models[task.model_name] != model_reference:
-            model = None  # Its memory is needed for the next one.
-            model_reference = models[task.model_name]
-            checkpoint, session = open_model(model_reference)
-            records = record and is_recordable(model_reference, checkpoint)
-            model = SuiteModel(checkpoint, session, limit, records)
-            if suite.is_finetuned and model_reference == reference and len(suite.tasks) > 1:
-                _require_text_to_text(suite, model, reference)
+        model = models.load(task)
         obstacle = task.obstacle(model)
         if obstacle:
             LOG.warning("warning: %s is not evaluated: %s", task.name, obstacle)
             without_model.append(task.name)
             continue
         LOG.info("%s: %s", suite.title, task.title)
-        scores[task.name] = task.evaluate(model, files[task.name])
-    return SuiteResult(suite, scores, without_model, missing_files)
-
-
-def _require_text_to_text(suite: Suite, model: SuiteModel, reference: str) -> None:
-    """Check that the only model of a suite can answer all of its tasks."""
-    if model.is_text_to_text:
-        return
-    raise UsageError(
-        f"{reference} has the head {model.checkpoint.head_name}, and {suite.title} has "
-        f"{len(suite.tasks)} tasks",
-        "give a directory with a model for each task, or a text-to-text model",
-    )
+        if task.name in task_files.files:
+            scores[task.name] = task.evaluate(model, task_files.files[task.name])
+        if on_predictions is not None and task.name in task_files.test_files:
+            for name, content in task.predict(model, task_files.test_files[task.name]).items():
+                on_predictions(name, content)
+    return SuiteResult(suite, scores, without_model, task_files.missing)

@@ -19,7 +19,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import note, result, table
-from zoo.cli.parameter_types import InputFile, LocalPath, OutputFile
+from zoo.cli.parameter_types import InputFile, LocalPath, OutputFile, OutputPath
 from zoo.cli.task_options import TaskCommand, table_of_suites, table_of_tasks, task_options
 from zoo.errors import UsageError
 
@@ -98,9 +98,10 @@ columns are named, or counted from 1 in a file without a header.""",
 @task_options("evaluate")
 @click.option(
     "--predictions",
-    type=OutputFile(),
+    type=OutputPath(),
     metavar="FILE",
-    help="Write each sample with its label and prediction: .jsonl, .csv, .tsv or .parquet.",
+    help="Write each sample with its label and prediction: .jsonl, .csv, .tsv or .parquet. With "
+    "--suite, a folder for the answers to the test files, as its leaderboard takes them.",
 )
 @click.option(
     "--report",
@@ -184,6 +185,8 @@ def command(
         suite_call = SuiteCall(**call)
         measured = suite_call.measure()
         result(suite_call.to_dict(measured), _suite_lines(measured), as_json=as_json)
+        if predictions is not None:
+            note(f"predictions: {predictions}")
         require_all_files(measured)
         return
     evaluation = EvaluationCall(**call)

@@ -1,0 +1,221 @@
+"""Tasks whose metrics a suite computes itself, from the answers of a classifier or a generator.
+
+Test files without labels are answered in the same way.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.data.readers.labelled import describe_labels
+from zoo.errors import UsageError
+from zoo.inference.processing.records import TextExample
+from zoo.io.json import dump_json
+from zoo.metrics.generated_labels import NO_LABEL, word_metrics
+from zoo.overrides import override
+from zoo.suites.base import TEXT_TO_TEXT, SuiteModel, SuiteTask, TaskScore
+from zoo.tasks import make_task
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+
+MAX_ANSWER_TOKENS = 64  # Of a generated answer, if the model has no limit of its own.
+CLASSIFICATION = "text-classification"
+MULTIPLE_CHOICE = "multiple-choice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """What a model reads at once to give an answer.
+
+    Attributes:
+        idx: the item in the published files.
+        location: file and line, for messages.
+        text: the text, or the source of a text-to-text model.
+        pair: the second text of a pair, or the question of choices.
+        choices: texts of which one is chosen; empty for classes.
+        targets: the correct answers, the names of labels or texts; empty in test files.
+    """
+
+    idx: Any
+    location: str
+    text: str
+    pair: str | None = None
+    choices: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer of a model.
+
+    Attributes:
+        label: name of the label; ``None`` if a generated text is none.
+        text: the generated text, without white space at its ends; else the label.
+        probabilities: label -> probability, of a classifier.
+    """
+
+    label: str | None
+    text: str
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+
+
+def answer_items(model: SuiteModel, items: Sequence[Item], labels: Sequence[str]) -> list[Answer]:
+    """Return a model's answer to each item.
+
+    Args:
+        model: a classifier, a model that chooses, or a text-to-text model.
+        items: the items, in the form that the model reads.
+        labels: names of the labels, in the order of the released data sets.
+
+    Raises:
+        UsageError: the model has different labels.
+    """
+    if model.is_text_to_text:
+        return _generate(model, items, labels)
+    records = []
+    for item in items:
+        extra = {"choices": list(item.choices)} if item.choices else {}
+        records.append(TextExample(item.text, item.pair, extra, item.location))
+    if any(item.choices for item in items):
+        chooser = make_task(MULTIPLE_CHOICE, model.checkpoint, model.session)
+        names = [labels[added["label"]] for _, added in chooser.stream(records)]
+        return [Answer(name, name) for name in names]
+    names_of_model = match_labels(model.checkpoint, labels)
+    classifier = make_task(CLASSIFICATION, model.checkpoint, model.session)
+    answers = []
+    for _, added in classifier.stream(records):
+        probabilities = {}
+        for name, probability in added["scores"].items():
+            probabilities[names_of_model[name]] = probability
+        label = names_of_model[added["label"]]
+        answers.append(Answer(label, label, probabilities))
+    return answers
+
+
+def _generate(model: SuiteModel, items: Sequence[Item], labels: Sequence[str]) -> list[Answer]:
+    settings = model.checkpoint.model.generation
+    limit = None
+    if "max_new_tokens" not in settings and "max_length" not in settings:
+        limit = MAX_ANSWER_TOKENS
+    task = make_task(TEXT_TO_TEXT, model.checkpoint, model.session, max_new_tokens=limit)
+    records = (TextExample(item.text, location=item.location) for item in items)
+    answers = []
+    for _, added in task.stream(records):
+        text = added["generated"].strip()
+        answers.append(Answer(text if text in labels else None, text))
+    return answers
+
+
+def match_labels(checkpoint: "Checkpoint", labels: Sequence[str]) -> dict[str, str]:
+    """Return the name of each label of a classifier -> that of a task.
+
+    Names are equal except for case, or the Hub's default names, ``LABEL_0``, or numbers.
+    """
+    model_labels = checkpoint.config.labels
+    folded_names = {label.casefold(): label for label in labels}
+    if len(model_labels) == len(labels):
+        if {label.casefold() for label in model_labels} == folded_names.keys():
+            return {label: folded_names[label.casefold()] for label in model_labels}
+        for template in ("LABEL_{}", "{}"):
+            numbered_labels = [template.format(number) for number in range(len(labels))]
+            if list(model_labels) == numbered_labels:
+                return dict(zip(model_labels, labels, strict=True))
+    raise UsageError(
+        f"{checkpoint.name} has the labels {describe_labels(model_labels)}, and the task "
+        f"{describe_labels(labels)}",
+        "evaluate a model of this task",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweredTask(SuiteTask):
+    """A task of questions with labels, which classifiers or text-to-text models answer.
+
+    Attributes:
+        labels: names of the labels.
+        test_file: path of the test file in the directory of the suite; empty for none.
+    """
+
+    labels: tuple[str, ...] = ()
+    test_file: str = ""
+
+    @abstractmethod
+    def read(self, path: Path, *, text_to_text: bool) -> Iterable[Item]:
+        """Yield the items of a file, in the form of one sort of models."""
+
+    @abstractmethod
+    def metrics(self, items: Sequence[Item], answers: Sequence[Answer]) -> dict[str, float]:
+        """Return the metrics, from 0 to 1, in the order of tables."""
+
+    @abstractmethod
+    def submission(self, items: Sequence[Item], answers: Sequence[Answer]) -> str:
+        """Return the content of the leaderboard's file; see ``choose_label`` for labels."""
+
+    @override
+    def evaluate(self, model: SuiteModel, files: Sequence[Path]) -> TaskScore:
+        (file,) = files
+        items = self._items(file, model)
+        for item in items:
+            if not item.targets:
+                raise UsageError(f"{item.location} has no label", "give a file with labels")
+        metrics = self.metrics(items, answer_items(model, items, self.labels))
+        model.record(self._evaluation(model, items), files, {"suite_task": self.title}, metrics)
+        return TaskScore.from_metrics(metrics)
+
+    @override
+    def find_test_files(self, data: Path) -> Sequence[Path]:
+        return self.require_files([data / self.test_file])
+
+    @override
+    def predict(self, model: SuiteModel, files: Sequence[Path]) -> Mapping[str, str]:
+        (file,) = files
+        items = self._items(file, model)
+        answers = answer_items(model, items, self.labels)
+        return {self.submission_names[0]: self.submission(items, answers)}
+
+    def choose_label(self, answer: Answer) -> str:
+        """Return the label of an answer; the first label for a text that is none."""
+        return answer.label or self.labels[0]
+
+    def _items(self, file: Path, model: SuiteModel) -> list[Item]:
+        items = list(self.read(file, text_to_text=model.is_text_to_text))
+        if not items:
+            raise UsageError(f"{file} has no samples", "give a file with rows")
+        return items[: model.limit]
+
+    def _evaluation(self, model: SuiteModel, items: Sequence[Item]) -> str:
+        """Return the name of the evaluation of ``zoo eval`` for such a model."""
+        if model.is_text_to_text:
+            return TEXT_TO_TEXT
+        return MULTIPLE_CHOICE if items[0].choices else CLASSIFICATION
+
+
+def label_metrics(
+    names: Sequence[str], items: Sequence[Item], answers: Sequence[Answer], labels: Sequence[str]
+) -> dict[str, float]:
+    """Return metrics of a classifier by name; an answer that is no label is wrong.
+
+    Args:
+        names: names of ``zoo.metrics.classification.classification_metrics``.
+        items: the items, whose first target is the correct label.
+        answers: the answers.
+        labels: names of the labels; of two, ``f1`` is of the second one.
+    """
+    import numpy as np
+
+    actual = np.array([labels.index(item.targets[0]) for item in items])
+    predicted = np.array([label_number(answer, labels) for answer in answers])
+    return word_metrics(names, predicted, actual, len(labels))
+
+
+def label_number(answer: Answer, labels: Sequence[str]) -> int:
+    """Return the index of the label of an answer, or ``NO_LABEL``."""
+    return NO_LABEL if answer.label is None else labels.index(answer.label)
+
+
+def json_lines(values: Iterable[Mapping[str, Any]]) -> str:
+    """Return objects as JSON lines."""
+    return "".join(f"{dump_json(dict(value), ensure_ascii=False)}\n" for value in values)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 from zoo.inference.load_model import load_model
 from zoo.nn.layers.recurrent import RecurrentState

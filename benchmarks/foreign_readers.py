@@ -43,7 +43,7 @@ from tokenizers import (
 import zoo
 from tests.exporting.making import export_onnx
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.data.cache import SAMPLE
 from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
 from zoo.hub.source import CheckpointDir

@@ -26,7 +26,7 @@ from benchmarks.embed import packaged_model
 from tests.fuzz.readers.examples import bert_files
 from tests.inference.making import store
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import ZooError
 from zoo.exporting.gate import export_model
 from zoo.exporting.targets import BUILT_IN, find_target

@@ -18,7 +18,7 @@ from tests.tasks.seq2seq.making import hub
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.contrib import lm_eval as contrib
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.exporting.session import open_session
 from zoo.hub.source import CheckpointDir

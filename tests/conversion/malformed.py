@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import ZooError
 from zoo.families.base import Family
 from zoo.hub.source import CheckpointDir

@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.golden import Golden
-from zoo.conversion import ConversionReport, convert
+from zoo.conversion.convert import convert
+from zoo.conversion.report import ConversionReport
 from zoo.hub.source import CheckpointDir
 
 TESTS = Path(__file__).parents[1]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import Make
-from zoo.conversion import convert
 from zoo.conversion.cache import resolve_checkpoint
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 from zoo.io import cached_directories
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conversion.sparse import sparse_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.io.digests.background import BackgroundHasher

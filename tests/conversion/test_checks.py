@@ -23,7 +23,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.conformance.family_checks import FamilyChecks
 from zoo.conformance.smoke_train import SETTINGS, smoke_train
 from zoo.conformance.verify import verify
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.inference.load_model import load_model

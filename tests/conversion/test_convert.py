@@ -7,7 +7,8 @@ from typing import Any, Literal
 import pytest
 
 from tests.checkpoints import VOCABULARY, Make
-from zoo.conversion import convert, writers
+from zoo.conversion import writers
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 

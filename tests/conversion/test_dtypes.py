@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import Make
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.inference.load_model import load_model

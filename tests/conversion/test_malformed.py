@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tests.checkpoints import Make
 from tests.processes import run_limited
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.conversion.open import open_source
 from zoo.errors import SourceError, VerificationError, ZooError
 from zoo.hub.source import CheckpointDir

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import SMALL, Make
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
 from zoo.conversion.cache import resolve_checkpoint
+from zoo.conversion.convert import convert
 from zoo.errors import ZooError
 from zoo.hub.select_files import files_to_download
 from zoo.hub.source import CheckpointDir

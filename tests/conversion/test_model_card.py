@@ -14,7 +14,7 @@ from tests.conversion.making import pooled_source
 from tests.finetuning.making import HERE, labelled, settings
 from tests.training.runs import run_training
 from zoo.checkpoint import MANIFEST, Manifest, encode_manifest, load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.finetuning.runs import FineTuneRun
 from zoo.hub.registry import RegistryEntry
 from zoo.hub.source import CheckpointDir

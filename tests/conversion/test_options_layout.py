@@ -13,7 +13,7 @@ from tests.families import elmo_numpy
 from tests.families.elmo_files import GOLDEN, published
 from zoo.cli import main
 from zoo.conformance.verify import verify
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo_elmo.characters import sentence_ids

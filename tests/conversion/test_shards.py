@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from tests.checkpoints import Make
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.verify import verify
-from zoo.conversion import convert, writers
+from zoo.conversion import writers
+from zoo.conversion.convert import convert
 from zoo.conversion.safetensors_writer import write_weights
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir

@@ -23,7 +23,7 @@ from tools.configuration_keys import PRECEDENCE
 from zoo.api import Model, load
 from zoo.checkpoint import load_text_tokenizer
 from zoo.checkpoint.generation_config import generation_config
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 

@@ -13,7 +13,7 @@ from tests.checkpoints import VOCABULARY, Make
 from tests.exporting.making import export_onnx
 from zoo.api import load
 from zoo.checkpoint import encode_manifest, load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.io.digests.files import hash_file

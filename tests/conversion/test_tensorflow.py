@@ -9,8 +9,9 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
-from zoo.conversion import ConversionReport, convert
 from zoo.conversion.cache import resolve_checkpoint
+from zoo.conversion.convert import convert
+from zoo.conversion.report import ConversionReport
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.hub.reference import resolve
 from zoo.hub.source import CheckpointDir, locate_or_download

@@ -14,7 +14,7 @@ from tests.conversion.making import pooled_source
 from tests.tasks.causal_lm.making import MakeSource, source
 from tests.tasks.seq2seq.making import hub as hub  # fixture of ``seq2seq_path``
 from tests.tasks.seq2seq.making import path as seq2seq_path
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 
 __all__ = ["hub", "hub_checkpoint", "seq2seq_path", "source"]

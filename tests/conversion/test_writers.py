@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import Make
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 

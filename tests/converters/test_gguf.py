@@ -15,7 +15,7 @@ import pytest
 from tests.converters.making import save
 from tests.exporting.targets.conftest import Small, hub_checkpoint, small
 from zoo.checkpoint import load_checkpoint, load_text_tokenizer
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError, VerificationError, ZooError
 from zoo.exporting.gate import export_model, probe_texts
 from zoo.exporting.targets import find_target

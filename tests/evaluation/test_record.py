@@ -15,7 +15,7 @@ from tests.inference.conftest import Small, small
 from zoo.checkpoint import MANIFEST, load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.cli.inference.eval import command
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.exporting.cache import _key
 from zoo.hub.source import CheckpointDir

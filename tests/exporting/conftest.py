@@ -13,7 +13,7 @@ from tests.fuzz.readers.examples import bert_files
 from tests.inference.making import make_checkpoint
 from tests.once import written_once
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.exporting.graph.report import OnnxReport
 from zoo.exporting.quantization.plan import Quantization, QuantizationPlan
 from zoo.hub.source import CheckpointDir

@@ -12,7 +12,7 @@ from tests.checkpoints import Make, hub_checkpoint
 from tests.exporting.targets.making import teacher
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.checkpoint.records import EvaluationRecord
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.exporting.gate import export_model
 from zoo.exporting.quantization.plan import QuantizationPlan
 from zoo.exporting.targets import BUILT_IN, find_target

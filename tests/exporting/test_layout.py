@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.exporting.conftest import Exported
 from zoo.checkpoint import Checkpoint, Manifest, encode_manifest, load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.exporting.layout import unreadable_elsewhere
 from zoo.hub.source import CheckpointDir

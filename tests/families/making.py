@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from tests.tokenizers.trained import words
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 from zoo_bart import Bart
 from zoo_bart.config import BartConfig

@@ -19,7 +19,7 @@ from torch import nn
 from zoo.checkpoint.generation_config import GenerationConfig
 from zoo.conformance.comparison import TensorDifference, compare_models
 from zoo.conformance.hf_reference import keep_float64, reference_model
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.hub.source import CheckpointDir

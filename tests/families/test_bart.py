@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from tests.families import parity
 from tests.families.making import SEQ2SEQ_SHAPE
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.families.random_inputs import random_inputs
 from zoo.hub.source import CheckpointDir

@@ -17,7 +17,7 @@ from tests.families.elmo_files import published, published_lowest_layer
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import main
 from zoo.conformance.golden import Golden
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.exporting.graph.report import OnnxReport
 from zoo.hub.source import CheckpointDir
 from zoo.inference import load_session

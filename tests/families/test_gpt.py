@@ -332,7 +332,7 @@ CLASSES = {
 def test_hub_round_trip(architecture: str, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    from zoo.conversion import convert
+    from zoo.conversion.convert import convert
     from zoo.hub.source import CheckpointDir
 
     kind = getattr(transformers, architecture)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.conformance.hf_reference import build_reference, hub_state, reference_model
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.hub.source import CheckpointDir

@@ -15,7 +15,7 @@ from tests.families.jina_formula import formula
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import hub_state
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.testing.conformance import FamilyTests

@@ -19,7 +19,7 @@ from tests.warm import zoo
 from zoo.api import load
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.conformance.hf_reference import hub_state
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.inference.embed import Embed

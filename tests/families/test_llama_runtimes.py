@@ -17,7 +17,7 @@ from tests.families import parity
 from tests.families.test_llama import CONFIGS, LLAMA
 from tests.families.test_llama_tokenizers import one_digit, three_digits, with_dummy_space
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.exporting.gate import export_model
 from zoo.exporting.targets import find_target

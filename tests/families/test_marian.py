@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.families import parity
 from tests.families.making import SEQ2SEQ_SHAPE
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.testing.conformance import FamilyTests

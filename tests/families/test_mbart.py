@@ -15,7 +15,7 @@ from tests.families.making import MBART, SMALL_MBART
 from tests.inference.generation.conftest import prompts, sharp
 from tests.tokenizers.trained import pieces
 from zoo.conformance.hf_reference import reference_model
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.families.random_inputs import random_inputs
 from zoo.hub.source import CheckpointDir

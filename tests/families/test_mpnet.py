@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import zoo
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 from zoo.io.tensors.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests

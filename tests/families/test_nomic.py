@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.conformance.hf_reference import reference_model
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.testing.conformance import FamilyTests

@@ -25,7 +25,7 @@ from tests.warm import zoo
 from zoo.api import load
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import hub_state
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo_nomic import Nomic

@@ -16,7 +16,7 @@ from tests.inference.generation.conftest import sharp
 from tests.tokenizers.trained import byte_level, pieces
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import reference_model
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.exporting.gate import export_model
 from zoo.exporting.targets import find_target

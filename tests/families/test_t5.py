@@ -18,7 +18,7 @@ from tests.families.further_version import FurtherVersionTests
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.comparison import TensorDifference, compare_with_reference
 from zoo.conformance.hf_reference import named_outputs, reference_model
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.families.random_inputs import random_inputs
 from zoo.hub.source import CheckpointDir

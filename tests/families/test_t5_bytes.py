@@ -15,7 +15,7 @@ from tests.inference.generation.conftest import sharp
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.tokenizer import load_text_tokenizer
 from zoo.conformance.hf_reference import reference_model
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.exporting.gate import export_model
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings

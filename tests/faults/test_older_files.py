@@ -9,7 +9,7 @@ import pytest
 from tests.checkpoints import Make, hub_checkpoint
 from tests.data.making import built, trained
 from tests.warm import zoo
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 
 __all__ = ["hub_checkpoint"]

@@ -20,7 +20,7 @@ from tests.finetuning.making import (
 from tests.tasks.token_classification.making import TASK, tagged
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.data.readers.labelled import Columns
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir

@@ -18,7 +18,7 @@ from tests.finetuning.making import finetune, labelled, settings
 from tests.inference.conftest import converted
 from tests.tasks.token_classification.making import tagged
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
 from zoo.hub.source import CheckpointDir

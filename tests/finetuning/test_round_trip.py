@@ -18,7 +18,7 @@ from tests.families.every import every_family, families_with
 from tests.finetuning.making import finetune, settings
 from tests.finetuning.tables import CLASSIFICATION, STEP, data
 from zoo.api import Model, load
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.plugins import get_family

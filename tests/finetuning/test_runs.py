@@ -23,7 +23,7 @@ from tests.finetuning.making import (
 )
 from tests.training.runs import assert_resumes_from, records
 from zoo.checkpoint import encode_manifest, load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.hub.source import CheckpointDir

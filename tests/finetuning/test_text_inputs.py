@@ -31,7 +31,7 @@ from tests.finetuning.making import (
     write_table,
 )
 from tests.training.runs import records
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
 from zoo.hub.source import CheckpointDir

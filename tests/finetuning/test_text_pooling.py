@@ -13,7 +13,7 @@ from tests import warm
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, labelled, settings, texts, write_table
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.plugins import get_family

@@ -15,7 +15,7 @@ from tests.hub.hub_server import Hub
 from zoo.checkpoint import encode_manifest, load_checkpoint
 from zoo.cli import cli
 from zoo.conformance.verify import verify
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.hub.upload.plan import plan_upload

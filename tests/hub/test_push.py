@@ -21,7 +21,7 @@ from zoo.checkpoint.records import SourceRecord
 from zoo.cli import cli
 from zoo.cli.models.push import command
 from zoo.conformance.verify import verify
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import ZooError
 from zoo.hub.reference import resolve
 from zoo.hub.source import CheckpointDir, locate_or_download

@@ -10,7 +10,7 @@ from tests.checkpoints import Make
 from tests.hub.conftest import REPO
 from tests.hub.hub_server import Hub
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.reference import resolve
 from zoo.hub.source import CheckpointDir, locate_or_download
 from zoo.io.limits import MAX_YAML_BYTES

@@ -14,7 +14,7 @@ from tests.checkpoints import Make, hub_checkpoint
 from tests.once import written_once
 from zoo.api import Model
 from zoo.checkpoint import MANIFEST, Checkpoint, load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 from zoo.inference import load_session
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tests.checkpoints import Make
 from tests.inference.making import write_manifest
 from zoo.checkpoint import WEIGHTS, load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import NonFiniteError
 from zoo.hub.source import CheckpointDir
 from zoo.inference.graph_scan import scan_graph

@@ -14,7 +14,7 @@ from tests.families.elmo_files import published
 from tests.families.parity import save_reference
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
 from zoo.conformance.hf_reference import keep_float64, reference_model
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.inference.torch_session import TorchSession

@@ -16,7 +16,7 @@ from tests.objectives.detection import ELECTRA, SMALL, WORDS, drawn_rows, make_m
 from tests.training.runs import run_training
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import reference_model
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.families.random_inputs import randomize_weights
 from zoo.hub.source import CheckpointDir

@@ -14,7 +14,7 @@ from tests.registry.configurations import Configuration, published_configuration
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.comparison import compare_models
 from zoo.conformance.hf_reference import build_reference, saved_state
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.families.random_inputs import randomize_weights
 from zoo.hub.registry import builtin
 from zoo.hub.source import CheckpointDir

@@ -18,7 +18,7 @@ from tests.tasks.seq2seq.making import hub
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.cli.models.retokenize import command
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.retokenization.match import Form, SpelledVocabulary

@@ -13,7 +13,7 @@ from tests.checkpoints import Make, hub_checkpoint
 from tests.closeness import assert_same, assert_within
 from tests.inference.conftest import converted
 from zoo.api import Model
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.inference import load_session

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.runs import run_training
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.reference import resolve
 from zoo.hub.source import locate_or_download
 

@@ -110,7 +110,7 @@ def convert(
         (22713216, 'exact')
     """
     from zoo.adapted_models.checkpoint import hint_of_subfolders
-    from zoo.conversion import convert as convert_source
+    from zoo.conversion.convert import convert as convert_source
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
     from zoo.io.output.overwrite import check_target

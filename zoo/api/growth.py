@@ -79,7 +79,7 @@ def convert_and_grow(
         dry_run: whether to write nothing.
     """
     from zoo.checkpoint import load_checkpoint
-    from zoo.conversion import convert
+    from zoo.conversion.convert import convert
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
     from zoo.io.scratch import scratch_directory

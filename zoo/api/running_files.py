@@ -39,9 +39,11 @@ def has_output_folder(
     Raises:
         UsageError: there are several inputs and no output, or options do not fit together.
     """
-    from zoo.data.many_files.plan import is_many
+    several = False
+    if inputs:
+        from zoo.data.many_files.plan import is_many
 
-    several = is_many(inputs)
+        several = is_many(inputs)
     if inputs and texts:
         raise UsageError(
             "texts were given both as arguments and in a file",
@@ -68,13 +70,13 @@ def ray_options(
     Raises:
         UsageError: there are options of an engine and no engine.
     """
-    from zoo.data.many_files.ray_engine import RayOptions, require_ray
-
     if engine is None:
         for flag, value in (("actors", actors), ("cpus-per-actor", cpus_per_actor)):
             if value is not None:
                 raise UsageError(f"--{flag} is for --engine ray", "leave it out")
         return None
+    from zoo.data.many_files.ray_engine import RayOptions, require_ray
+
     require_ray()
     return RayOptions(actors or 1, cpus_per_actor or 1)
 

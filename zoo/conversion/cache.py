@@ -49,7 +49,6 @@ def resolve_checkpoint(
         ZooError: see ``resolve``, ``locate_or_download`` and ``convert``.
     """
     from zoo.checkpoint import is_checkpoint, load_checkpoint
-    from zoo.conversion import convert
 
     reference = resolve(text, revision=revision)
     if reference.path is not None and is_checkpoint(reference.path):
@@ -70,6 +69,9 @@ def resolve_checkpoint(
         target = target.with_name(f"{target.name}+{head}")
     # Another process may evict a conversion in the cache before it is locked.
     while not (is_checkpoint(target) and (reference.path is None or use_cached(target))):
+        # Only needed here: a checkpoint or an export is opened without it.
+        from zoo.conversion.convert import convert
+
         source = source or locate_or_download(
             reference, offline=offline, lock=lock, exports=head is None
         )
@@ -227,7 +229,7 @@ def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
 
     Digests come from the cache of ``zoo.io.digests.verified``.
     """
-    from zoo.conversion import convert
+    from zoo.conversion.convert import convert
     from zoo.conversion.inspect import local_files
     from zoo.io.digests.files import FileDigest
     from zoo.io.digests.verified import file_blake3

@@ -14,7 +14,7 @@ import transformers
 
 from tests.checkpoints import Make
 from tests.warm import zoo
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 
 TEXT = "a b [MASK] c"

@@ -16,7 +16,7 @@ import transformers
 
 from tests.checkpoints import Make
 from tests.warm import zoo
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.plugins.tasks import find_task

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from tests.checkpoints import Make
 from tests.training.runs import DATA
 from tests.warm import zoo
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 from zoo.io.digests.files import hash_file
 

@@ -8,7 +8,7 @@ import pytest
 from tests.checkpoints import SMALL, Make, byte_level_roberta, hub_checkpoint, shrink
 from tests.tokenizers.trained import BRACKETS, END, byte_level, pieces
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 
 __all__ = ["Small", "hub_checkpoint", "small"]

@@ -15,7 +15,7 @@ from tests.tokenizers.trained import byte_level, padded
 from zoo.api import Model
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import cli
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.exporting.gate import export_model
 from zoo.exporting.quantization.plan import QuantizationPlan

@@ -11,7 +11,7 @@ from tests.finetuning.making import write_table
 from tests.tokenizers.texts import prose
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.exporting.session import open_session
 from zoo.hub.source import CheckpointDir
 

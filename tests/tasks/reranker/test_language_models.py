@@ -18,7 +18,7 @@ from tests.inference.conftest import converted
 from tests.tasks.sentence_embedding.test_decoders import PAD, SHAPE, write_model, write_tokenizer
 from zoo import evaluate
 from zoo.api import load
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
 

@@ -13,7 +13,7 @@ import torch
 from tests.finetuning.making import settings, write_table
 from tests.inference.conftest import converted
 from tests.tokenizers.texts import prose
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 
 PIECES, SENTINELS = 700, 100

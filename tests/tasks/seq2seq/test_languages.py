@@ -16,7 +16,7 @@ from tests.inference.generation.conftest import sharp
 from tests.tokenizers.trained import pieces
 from zoo.cli.inference.run import command
 from zoo.conformance.hf_reference import reference_model
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.tasks import make_evaluation

@@ -188,7 +188,7 @@ def test_the_model_is_exported_and_not_converted_to_the_hub(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:
     from tests.exporting.making import export_onnx
-    from zoo.conversion import convert
+    from zoo.conversion.convert import convert
     from zoo.exporting.session import open_session
     from zoo.hub.source import CheckpointDir
 
@@ -211,7 +211,7 @@ def test_without_its_classifier_the_model_is_a_sentence_encoder(
 ) -> None:
     from sentence_transformers import SentenceTransformer
 
-    from zoo.conversion import convert
+    from zoo.conversion.convert import convert
     from zoo.hub.source import CheckpointDir
 
     source, _ = pretrained("BertModel")

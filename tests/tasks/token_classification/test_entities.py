@@ -15,7 +15,7 @@ from tests.tasks.causal_lm.making import train_tokenizer
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.exporting.session import open_session
 from zoo.hub.source import CheckpointDir

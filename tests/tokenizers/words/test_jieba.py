@@ -11,7 +11,7 @@ from tests.tokenizers.making import family_tokenizer
 from tests.tokenizers.odd_texts import odd_texts
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.tokenizer import load_text_tokenizer
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.tokenizers import SourceFiles, TextTokenizer

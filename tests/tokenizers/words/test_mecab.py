@@ -11,7 +11,7 @@ import pytest
 from tests.tokenizers.making import family_tokenizer
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.tokenizer import load_text_tokenizer
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.data.encoding import DocumentTokenizer
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir

@@ -12,7 +12,7 @@ from tests.tokenizers.odd_texts import odd_texts
 from tests.tokenizers.test_moses_bpe import learn_merges
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.tokenizer import load_text_tokenizer
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.tokenizers.bpe.merges import END

@@ -114,7 +114,7 @@ def _checkpoint(path: Path) -> Described:
 
 
 def _directory(reference: "Reference") -> Described:
-    from zoo.conversion import convert
+    from zoo.conversion.convert import convert
     from zoo.hub.source import locate_or_download
     from zoo.io.output.overwrite import HUB_RECORD
 

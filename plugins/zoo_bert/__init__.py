@@ -33,6 +33,12 @@ class Bert(WordPieceFamily):
             tasks=("next-sentence",),
             seq_relationship_logits="batch 2",
         ),
+        # No class of transformers has three classes of pairs.
+        "structural-pretraining": mlm_head(
+            summary="masked tokens, and a segment that follows, precedes or is random",
+            tasks=("sentence-structure",),
+            seq_relationship_logits="batch 3",
+        ),
     }
 
 

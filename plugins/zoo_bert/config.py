@@ -8,6 +8,10 @@ class BertConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_
     """Configuration of a BERT; with the defaults of ``base`` and of the Hub."""
 
 
+# Number of classes of pairs of segments. 0, the second one follows, and 1, it is from another
+# document; of StructBERT also 2, it precedes the first one.
+PAIR_CLASSES = {"pretraining": 2, "structural-pretraining": 3}
+
 _RELEASE = "written by the first release; no implementation reads it"
 _STUDENT = "written by the distillation of TinyBERT; no implementation reads it"
 CONFIG_MAP = ConfigMap(

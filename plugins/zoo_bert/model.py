@@ -10,7 +10,8 @@ norm after each residual sum, in which every token attends to all others (sectio
 
 There are two pretraining objectives (section 3.1). *Masked LM*: some tokens are masked, and the
 model predicts them from their hidden state. *Next sentence prediction*: the pooled hidden state of
-``[CLS]`` is classified by whether the second text followed the first. For a downstream task, one
+``[CLS]`` is classified by whether the second text followed the first. StructBERT (Wang et al. 2019,
+arXiv:1908.04577) has the same model with three classes of pairs. For a downstream task, one
 linear layer replaces the pretraining heads (figure 4): on the pooled state to classify texts, on
 each token's state to classify tokens, and with two outputs per token for question answering.
 
@@ -26,7 +27,7 @@ from torch import nn
 from zoo.nn.encoder import Encoder, MLMWithPairHead
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead
 from zoo.overrides import override
-from zoo_bert.config import BertConfig
+from zoo_bert.config import PAIR_CLASSES, BertConfig
 
 
 class BertPretraining(MLMWithPairHead):
@@ -42,13 +43,14 @@ class BertFactory(ModelFactory):
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
         **ModelFactory.model_classes,
         "pretraining": BertPretraining,
+        "structural-pretraining": BertPretraining,
     }
 
     @override
     def pooler_and_head(self, head: str) -> PoolerAndHead:
-        if head == "pretraining":
-            is_next = nn.Linear(self.width, 2)  # class 0: it follows, class 1: it does not
-            return self.mlm_and_pair_head(BertPretraining.pair_head, is_next)
+        if head in PAIR_CLASSES:
+            next_sentence = nn.Linear(self.width, PAIR_CLASSES[head])
+            return self.mlm_and_pair_head(BertPretraining.pair_head, next_sentence)
         return super().pooler_and_head(head)
 
 

@@ -6,7 +6,7 @@ from zoo.weights import Ignore, WeightMap
 from zoo.weights.encoder_rules import backbone_rules, module_rule
 from zoo.weights.head_rules import HeadNames, MaskedNames, with_head, with_pairs
 from zoo.weights.releases import ReleaseTensor, tf_encoder_name
-from zoo_bert.config import BertConfig
+from zoo_bert.config import PAIR_CLASSES, BertConfig
 
 # TinyBERT (arXiv:1909.10351, equation 9) ships them
 _FITTED = Ignore(
@@ -21,9 +21,12 @@ def weights(config: BertConfig, head: str) -> WeightMap:
         config, "bert.", counts={"i": config.num_layers, "j": config.num_layers + 1}
     )
     base = base.plus(drops=[_FITTED])
-    if head == "pretraining":
-        is_next = module_rule("cls.seq_relationship", "head.next_sentence", 2, config.hidden_size)
-        return with_pairs(base, config, _NAMES, is_next)
+    if head in PAIR_CLASSES:
+        classes = PAIR_CLASSES[head]
+        next_sentence = module_rule(
+            "cls.seq_relationship", "head.next_sentence", classes, config.hidden_size
+        )
+        return with_pairs(base, config, _NAMES, next_sentence)
     return with_head(base, config, head, _NAMES)
 
 

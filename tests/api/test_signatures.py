@@ -226,6 +226,7 @@ METHODS = (
     "rerank",
     "search",
     "sentence_order",
+    "sentence_structure",
     "similarity",
 )
 

@@ -24,6 +24,7 @@ FEW = (
     ("bert", "masked-lm"),
     ("bert", "masked-lm+next-sentence"),
     ("bert", "masked-lm+span-boundary"),
+    ("bert", "masked-lm+word-structure"),
     ("electra", "replaced-token-detection"),
     ("gpt", "causal-lm"),
     ("t5", "prefix-lm"),

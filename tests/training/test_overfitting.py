@@ -104,7 +104,7 @@ def run_config(name: str) -> dict[str, Any]:
     if name.startswith("text-infilling"):  # one row: of a document that is cut, all may be masked
         row = {"seq_len": 200, "micro_batch_tokens": 200, "global_batch_tokens": 200}
         return {**row, "config": {"max_positions": 200}}
-    pairs = name in ("masked-lm+next-sentence", "masked-lm+sentence-order")
+    pairs = name.endswith(("+next-sentence", "+sentence-order", "+sentence-structure"))
     return {"objective_args": {"dupe_factor": 1}} if pairs else {}
 
 

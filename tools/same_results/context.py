@@ -82,14 +82,17 @@ class Context:
                 self._models[name] = path
         return self._models[name]
 
-    def pretrained(self, family: str) -> Path:
-        """Return the run of a tiny model of a family."""
+    def pretrained(self, family: str, objective: str = "") -> Path:
+        """Return the run of a tiny model of a family, by default with its recipe's objective."""
+        name = f"{family}-{objective}" if objective else family
 
         def pretrain(path: Path) -> None:
             options = (*small_settings(family), *SHORT, *EVERY_STEP, "--keep-optimizer", "-o", path)
+            if objective:
+                options = ("--objective", objective, *options)
             self.env.zoo("pretrain", family, "--train", self.files["texts"], *options)
 
-        return self.once(f"pretrained/{family}", pretrain)
+        return self.once(f"pretrained/{name}", pretrain)
 
     def model(self, family: str) -> Path:
         """Return the pretrained model of a family, with its head."""

@@ -627,6 +627,18 @@ class Model:
         """
         return self._run("sentence-order", texts)
 
+    def sentence_structure(self, texts: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Return how the second text of each pair follows the first, by a pretraining head.
+
+        Args:
+            texts: pairs of texts.
+
+        Returns:
+            results like ``next_sentence``'s; the labels are ``next``, ``random`` and
+            ``previous``.
+        """
+        return self._run("sentence-structure", texts)
+
     def features(
         self, texts: Iterable[str | tuple[str, str]], *, layers: Sequence[int] = (-1,)
     ) -> list[dict[str, Any]]:

@@ -25,10 +25,11 @@ class TextAligner:
     max_tokens: int | None  # the teacher's limit; longer texts are truncated
 
     def texts(self, tensors: Mapping[str, Tensor], objective: TrainingObjective) -> list[str]:
-        """Return the documents of a batch row by row, with masked tokens restored."""
+        """Return the documents of a batch row by row, with their original tokens."""
         ids = tensors[IDS].clone()
         if isinstance(objective, MaskedLanguageModelling):
-            ids.view(-1)[tensors["label_positions"]] = tensors["labels"]
+            for positions, labels in objective.token_terms.values():
+                ids.view(-1)[tensors[positions]] = tensors[labels]
         real = real_tokens(tensors)
         sizes = first_tokens(tensors)[real].cumsum(0).bincount()[1:].tolist()
         return [self.student.decode(part.tolist()) for part in torch.split(ids[real], sizes)]

@@ -220,10 +220,12 @@ def _document(
     start = int(places[0])
     labels: dict[int, list[str]] = {}
     no_labels = ("", np.zeros(0, np.int64))
-    labelled_input, label_positions = example.positions.get("label_positions", no_labels)
-    if labelled_input == name:
-        label_words = _words(example.values["labels"].tolist(), setup)
-        for place, word in zip(label_positions.tolist(), label_words, strict=True):
+    for position_name, label_name in setup.objective.token_terms.values():
+        labelled_input, positions = example.positions.get(position_name, no_labels)
+        if labelled_input != name:
+            continue
+        label_words = _words(example.values[label_name].tolist(), setup)
+        for place, word in zip(positions.tolist(), label_words, strict=True):
             if place in places:
                 labels.setdefault(place - start, []).append(word)
     replaced: dict[int, str] = {}

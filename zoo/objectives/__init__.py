@@ -20,6 +20,10 @@ OBJECTIVES: Mapping[str, str] = {
     "masked-lm+next-sentence": "zoo.objectives.sentence_pairs:NextSentence",
     "masked-lm+sentence-order": "zoo.objectives.sentence_pairs:SentenceOrder",
     "masked-lm+span-boundary": "zoo.objectives.span_boundary:SpanBoundary",
+    "masked-lm+word-structure": "zoo.objectives.word_structure:WordStructure",
+    "masked-lm+word-structure+sentence-structure": (
+        "zoo.objectives.word_structure:StructuralPretraining"
+    ),
     "prefix-lm": "zoo.objectives.prefix:PrefixLm",
     "replace-spans": "zoo.objectives.denoising:ReplaceSpans",
     "replaced-token-detection": "zoo.objectives.replaced_token_detection:ReplacedTokenDetection",

@@ -417,6 +417,15 @@ class Objective(TrainingObjective):
         self.options: Any = self.options_type() if options is None else options
 
     @property
+    def token_terms(self) -> Mapping[str, tuple[str, str]]:
+        """Loss term -> names of the positions and labels of the tokens that it predicts.
+
+        They are in ``positions`` and ``values`` of an ``Example``, and tensors of a batch. By
+        default ``label_positions`` and ``labels``, which an objective need not have.
+        """
+        return {self.name: ("label_positions", "labels")}
+
+    @property
     def visible_labels(self) -> Mapping[str, float]:
         """Loss term -> share of its predictions that may depend on their own label, by design.
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from zoo.data.corpus import Split
+    from zoo.nn.heads import VocabularyProjection
 
 MASKED_LM = "masked-lm"  # the loss term
 
@@ -143,8 +144,18 @@ class MaskedLanguageModelling(Objective):
 
     @property
     @override
+    def token_terms(self) -> Mapping[str, tuple[str, str]]:
+        return {MASKED_LM: ("label_positions", "labels")}
+
+    @property
+    @override
+    def loss_weights(self) -> Mapping[str, float]:
+        return dict.fromkeys(self.token_terms, 1.0)
+
+    @property
+    @override
     def label_tensors(self) -> Mapping[str, str]:
-        return {MASKED_LM: "labels"}
+        return {term: labels for term, (_, labels) in self.token_terms.items()}
 
     @property
     @override
@@ -222,13 +233,41 @@ class MaskedLanguageModelling(Objective):
 
     @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
-        hidden = encode_at(model, model_inputs(batch), batch["label_positions"])
-        return Outputs({MASKED_LM: predict(model, hidden)})
+        logits, _ = self.predict_tokens(model, batch)
+        return Outputs(logits)
+
+    def predict_tokens(
+        self, model: "nn.Module", batch: "Mapping[str, Tensor]", *further: "Tensor"
+    ) -> "tuple[dict[str, Tensor | VocabularyProjection], Tensor]":
+        """Run the model once; return the logits of each of ``token_terms``.
+
+        Args:
+            model: an encoder with a head for masked language modelling.
+            batch: tensors of a ``Batch``.
+            *further: positions in the flattened rows, (n,) each, whose hidden states are needed.
+
+        Returns:
+            The logits, (tokens, vocabulary) each, or the projections to them; and the hidden
+            states at the further positions, (n, hidden).
+        """
+        import torch
+
+        positions = [batch[name] for name, _ in self.token_terms.values()]
+        hidden = encode_at(model, model_inputs(batch), torch.cat([*positions, *further]))
+        *token_states, further_states = hidden.tensor_split(
+            np.cumsum([len(places) for places in positions]).tolist()
+        )
+        logits = {}
+        for term, states in zip(self.token_terms, token_states, strict=True):
+            logits[term] = predict(model, states)
+        return logits, further_states
 
     @override
     def scored_rows(self, batch: "Mapping[str, Tensor]", term: str) -> "Tensor | None":
-        rows = value_rows(batch, "label_positions", self.label_array)
-        return None if rows is None or term != MASKED_LM else rows.indices
+        if term not in self.token_terms:
+            return None
+        rows = value_rows(batch, self.token_terms[term][0], self.label_array)
+        return None if rows is None else rows.indices
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:

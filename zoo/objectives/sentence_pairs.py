@@ -15,13 +15,8 @@ from zoo.objectives.examples.sentence_pair_data import (
     consecutive_pairs,
     next_sentence_pairs,
 )
-from zoo.objectives.losses.predictions import (
-    cross_entropy_sum,
-    encode_at,
-    predict,
-    value_rows,
-)
-from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
+from zoo.objectives.losses.predictions import cross_entropy_sum, value_rows
+from zoo.objectives.masked import MaskedLanguageModelling, MaskedOptions
 from zoo.objectives.options import Options
 from zoo.overrides import override
 
@@ -71,9 +66,9 @@ class SentencePairDataset(ExampleDataset):
         for (start, end, other_start, other_end), label in self.pairs.row(index):
             first = self.split.read(start, end)
             second = self.split.read(other_start, other_end)
-            if objective.swap and rng.random() < 0.5:
+            if objective.swap and label == 0 and rng.random() < 0.5:
                 first, second = second, first
-                label = 1
+                label = objective.swapped_label
             texts.append(vocabulary.pair_template.wrap(first, second))
             labels.append(label)
         packed = pack(texts, length=objective.length, pad=vocabulary.pad_id)
@@ -98,7 +93,10 @@ class SentencePairs(MaskedLanguageModelling):
     options_type: ClassVar[type[Options]] = PairOptions
     term: ClassVar[str]  # Name of the loss term.
     make_pairs: ClassVar[PairGenerator]  # Function that makes the pairs of a split.
-    swap: ClassVar[bool]  # Swap half of the pairs when a row is used, and set their label to 1.
+    # Swap half of the pairs with label 0 when a row is used, and set their label.
+    swap: ClassVar[bool]
+    swapped_label: ClassVar[int] = 1
+    num_labels: ClassVar[int] = 2  # Number of classes of the head.
     min_documents: ClassVar[int] = 1  # Smallest number of documents.
 
     @property
@@ -109,15 +107,15 @@ class SentencePairs(MaskedLanguageModelling):
     @property
     @override
     def loss_weights(self) -> Mapping[str, float]:
-        """Loss term -> weight; the plain sum of both losses, as in the released code."""
-        return {MASKED_LM: 1.0, self.term: 1.0}
+        """Loss term -> weight; the plain sum of the losses, as in the released code."""
+        return {**super().loss_weights, self.term: 1.0}
 
     @classmethod
     @override
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
         if super().unsupported_reason(family, config) is None:
             outputs = family.onnx(config, cls.head).outputs
-            if ("batch", 2) in outputs.values():
+            if ("batch", cls.num_labels) in outputs.values():
                 return None
         return (
             f"none of its heads ({', '.join(family.heads())}) predicts both masked tokens and "
@@ -174,19 +172,13 @@ class SentencePairs(MaskedLanguageModelling):
 
     @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
-        """Return the logits of the masked tokens, and (pairs, 2) of the pairs."""
-        import torch
-
+        """Return the logits of the predicted tokens, and (pairs, num_labels) of the pairs."""
         from zoo.nn.dtypes import at_least_float32
 
         module: Any = model
-        positions = batch["label_positions"]
-        starts = batch["start_positions"]
-        hidden = encode_at(module, model_inputs(batch), torch.cat([positions, starts]))
-        masked = hidden[: len(positions)]
-        first_tokens = hidden[len(positions) :]
-        pairs = at_least_float32(module.pair_scores(first_tokens))  # (pairs, 2)
-        return Outputs({MASKED_LM: predict(module, masked), self.term: pairs})
+        logits, first_tokens = self.predict_tokens(module, batch, batch["start_positions"])
+        pairs = at_least_float32(module.pair_scores(first_tokens))  # (pairs, num_labels)
+        return Outputs({**logits, self.term: pairs})
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:

@@ -20,14 +20,16 @@ from zoo.objectives.examples.sentence_pair_blocks import (
     count_heads,
     next_sentence_block,
     pair_row_blocks,
+    structure_block,
 )
 from zoo.objectives.examples.sentence_pair_data import (
     cached_pairs,
     consecutive_pairs,
     next_sentence_pairs,
+    structure_pairs,
 )
 
-KINDS = {next_sentence_block: "next", consecutive_block: "order"}
+KINDS = {next_sentence_block: "next", consecutive_block: "order", structure_block: "structure"}
 
 
 def random_split(count: int, most: int, longest: int, seed: int, first_token: int = 0) -> Split:
@@ -75,7 +77,7 @@ def pairs_of_group(split: Split, group: range, kind: str, room: int, rng: Any) -
     for part, short, size in zip(parts, *draws, strict=True):
         part["target"] = 2 + int(size * (room - 1)) if short < 0.1 else room
     pairs: list[list[int]] = []
-    if kind == "order":
+    if kind != "next":
         parts = [part for part in parts if part["last"] - part["at"] > 1]
     while parts:
         if kind == "order":
@@ -88,15 +90,16 @@ def pairs_of_group(split: Split, group: range, kind: str, room: int, rng: Any) -
                 part["at"] = end
         else:
             random_parts = []
+            least, share = (1, 0.5) if kind == "next" else (2, 1 / 3)
             for part, cut_draw, label_draw in zip(parts, *rng.random((2, len(parts))), strict=True):
-                at = part["at"]
+                at = part["at"] if kind == "next" else min(part["at"], part["last"] - 2)
                 goal = sentences[at] + part["target"]
-                end = bisect_left(sentences, goal, at + 1, part["last"])
+                end = bisect_left(sentences, goal, at + least, part["last"])
                 cut = at + 1 + int(cut_draw * (end - at - 1))
                 pair = [sentences[at], sentences[cut], sentences[cut], sentences[end], 0]
                 pairs.append(pair)
                 part["at"] = end
-                if cut == end or label_draw < 0.5:
+                if cut == end or label_draw < share:
                     part["at"] = cut
                     random_parts.append((part, pair))
             draws = rng.random((2, len(random_parts)))
@@ -229,7 +232,11 @@ def test_pairs_are_those_of_the_loop(
 def test_pairs_have_the_statistics_of_the_loop_of_earlier_versions(make_block: Any) -> None:
     """Number of pairs, share of labels, and mean lengths of segments, for 3,000 documents."""
     split = random_split(3000, 60, 40, 0)
-    loops = {next_sentence_block: next_sentence_pairs, consecutive_block: consecutive_pairs}
+    loops = {
+        next_sentence_block: next_sentence_pairs,
+        consecutive_block: consecutive_pairs,
+        structure_block: structure_pairs,
+    }
     draw = sentence_pair_data.uniform(generator(0, "loop"))
     loop_pairs = np.array(list(loops[make_block](split, 125, draw)))
     (group,) = sentence_pair_blocks.document_groups(split)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from msgspec.structs import replace
+from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from tests.checkpoints import Make
@@ -18,7 +19,7 @@ from zoo.errors import UsageError
 from zoo.inference import load_session
 from zoo.inference.processing.records import TextExample
 from zoo.plugins.registry import get_family
-from zoo.tasks.next_sentence.predict import PredictSentenceOrder
+from zoo.tasks.next_sentence.predict import PredictSentenceOrder, PredictSentenceStructure
 from zoo.tokenizers.tokenizer import TextTokenizer
 
 PAIRS = [("a b c", "d e"), ("f", "g h i j"), ("a" * 3, "b")]
@@ -59,12 +60,46 @@ def test_the_order_of_texts_is_the_references(small: Small, tmp_path: Path) -> N
         assert result["label"] == ["in order", "swapped"][int(expected.argmax())]
 
 
+def test_three_classes_are_those_of_a_bert_with_a_wider_head(small: Small, tmp_path: Path) -> None:
+    """A StructBERT is converted by its shapes, and back without the third class."""
+    bert, source = small("BertForPreTraining")
+    network: Any = transformers.BertForPreTraining.from_pretrained(source).eval()
+    torch.manual_seed(0)
+    network.cls.seq_relationship = torch.nn.Linear(network.config.hidden_size, 3)
+    network.save_pretrained(tmp_path / "structbert")
+    AutoTokenizer.from_pretrained(source).save_pretrained(tmp_path / "structbert")
+    checkpoint = converted(tmp_path / "structbert", tmp_path / "converted")
+    assert checkpoint.head_name == "structural-pretraining"
+    task = PredictSentenceStructure(checkpoint, load_session(checkpoint, "cpu"), bert.tokenizer)
+    records = [TextExample(first, second) for first, second in PAIRS]
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    for pair, result in zip(PAIRS, task.run(records), strict=True):
+        with torch.inference_mode():
+            logits = network(**tokenizer(*pair, return_tensors="pt")).seq_relationship_logits[0]
+        expected = logits.softmax(-1).numpy()
+        np.testing.assert_allclose(list(result["scores"].values()), expected, atol=1e-5)
+        assert result["label"] == ["next", "random", "previous"][int(expected.argmax())]
+    to_hub = ("convert", tmp_path / "converted", "--to", "hub", "-o", tmp_path / "hub")
+    done = zoo(*to_hub)
+    assert done.returncode == 2 and "the Hub has no class for bert with the head" in done.stderr
+    done = zoo(*to_hub, "--head", "masked-lm")
+    assert done.returncode == 0, done.stderr
+    before = load_file(tmp_path / "structbert" / "model.safetensors")
+    after = load_file(tmp_path / "hub" / "model.safetensors")
+    assert before.keys() - after.keys() == {
+        f"{module}.{parameter}"
+        for module in ("bert.pooler.dense", "cls.seq_relationship")
+        for parameter in ("weight", "bias")
+    }
+    assert [name for name in after if not torch.equal(after[name], before[name])] == []
+
+
 def test_three_classes_are_not_an_order(tmp_path: Path) -> None:
     family = get_family("albert")
     config = replace(family.sizes()["tiny"], vocab_size=20, labels=("a", "b", "c"))
     save_reference(family, config, "pretraining", tmp_path / "albert")
     checkpoint = converted(tmp_path / "albert", tmp_path / "order")
-    with pytest.raises(UsageError, match="has no two classes of pairs"):
+    with pytest.raises(UsageError, match="does not have 2 classes of pairs"):
         PredictSentenceOrder(checkpoint, load_session(checkpoint, "cpu"), object())
 
 

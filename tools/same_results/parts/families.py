@@ -24,6 +24,7 @@ HEADS = {
 PRETRAINED_HEADS = (
     "masked-lm",
     "pretraining",
+    "structural-pretraining",
     "replaced-token-detection",
     "bidirectional-lm",
     "beam-question-answering",
@@ -40,6 +41,7 @@ COMMANDS = {
     "score": (False, ()),
     "next-sentence": (False, ()),
     "sentence-order": (False, ()),
+    "sentence-structure": (False, ()),
 }
 
 

@@ -28,6 +28,8 @@ OBJECTIVES: Mapping[str, str] = {
     "masked-lm+next-sentence": "bert",
     "masked-lm+sentence-order": "albert",
     "masked-lm+span-boundary": "bert",
+    "masked-lm+word-structure": "bert",
+    "masked-lm+word-structure+sentence-structure": "bert",
     "permutation-lm": "xlnet",
     "prefix-lm": "t5",
     "replace-spans": "t5",

@@ -194,6 +194,7 @@ EVALUATED: Mapping[str, tuple[str, str, str, Sequence[Any]]] = {
     "a model of pet": ("text-classification", "pet", "samples", ()),
     "a model of setfit": ("text-classification", "setfit", "samples", ()),
 }
+STRUCTURE = "objective/bert/masked-lm+word-structure+sentence-structure"
 # name -> command of ``zoo run``, model and options; there is one of the name of each task
 RUN: Mapping[str, tuple[str, str, Sequence[Any]]] = {
     "sentence-embedding": ("embed", "backbone/bert", TEXTS),
@@ -257,6 +258,7 @@ RUN: Mapping[str, tuple[str, str, Sequence[Any]]] = {
     "score with a context": ("score", "model/gpt", (*TEXTS, "--context", "it was")),
     "next-sentence": ("next-sentence", "model/bert", TEXTS),
     "sentence-order": ("sentence-order", "model/albert", TEXTS),
+    "sentence-structure": ("sentence-structure", STRUCTURE, TEXTS),
 }
 
 
@@ -353,11 +355,17 @@ def outputs(context: Context) -> Results:
 
 
 def resolved(context: Context, name: str) -> Path:
-    """Return the model of a family, ``model/bert``, without its head, or of a run of this part."""
+    """Return the model of a family, ``model/bert``, without its head, or of a run of this part.
+
+    ``objective/bert/NAME`` is a model of a family that learned another objective.
+    """
     folder, _, rest = name.partition("/")
     match folder:
         case "model":
             return context.model(rest)
+        case "objective":
+            family, _, objective = rest.partition("/")
+            return context.pretrained(family, objective) / "model"
         case "backbone":
             return context.backbone(rest)
         case _:

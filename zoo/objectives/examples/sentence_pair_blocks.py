@@ -22,6 +22,9 @@ from zoo.io.progress import progress
 from zoo.objectives.examples.bin_packing import best_fit_decreasing
 
 SHORT_FRACTION = 0.1  # Fraction of the documents with shorter pairs.
+# Fraction of random segments among pairs of which half of the others are swapped later, so that
+# each of three classes has a third.
+RANDOM_FRACTION = 1 / 3
 GROUP_DOCUMENTS = 1 << 15
 GROUP_SENTENCES = 1 << 20  # Sentences of a group, at most, if two documents have no more.
 # Longer documents are cut into parts, whose pairs are made at the same time. A document of a
@@ -165,19 +168,11 @@ def next_sentence_block(
         other_start = middle.copy()
         other_end = sentences[end]
 
-        # The second segment has consecutive sentences of another document, from a random one on.
         places = np.flatnonzero(is_random)
-        document_draws, sentence_draws = rng.random((2, len(places)))
-        other = _scale(document_draws, len(group.first_sentences) - 1)
-        other += other >= document[places]
-        first_sentence = group.first_sentences[other]
-        last_sentence = group.last_sentences[other]
-        drawn = first_sentence + _scale(sentence_draws, last_sentence - first_sentence)
-        drawn_start = sentences[drawn]
-        limit = drawn_start + target[places] - middle[places] + start[places]
-        until = _search(sentences, limit, drawn + 1, last_sentence)
-        other_start[places] = drawn_start
-        other_end[places] = sentences[until]
+        limits = target[places] - middle[places] + start[places]
+        other_start[places], other_end[places] = _random_segments(
+            group, document[places], limits, rng
+        )
 
         spans.append(np.stack([start, middle, other_start, other_end], axis=1))
         labels.append(is_random.astype(np.uint8))
@@ -188,6 +183,69 @@ def next_sentence_block(
         document = document[has_more]
         target = target[has_more]
     return _concatenate(spans, sentences.dtype), np.concatenate([np.empty(0, np.uint8), *labels])
+
+
+def structure_block(
+    group: DocumentGroup, max_tokens: int, rng: np.random.Generator
+) -> tuple[Integers, NDArray[np.uint8]]:
+    """Return pairs of consecutive segments, label 0, and with a random second one, label 1.
+
+    They are chosen as ``sentence_pair_data.structure_pairs`` chooses them.
+    """
+    sentences = group.sentences
+    document, sentence, last = _parts(group)
+    target = _target_lengths(len(sentence), max_tokens, rng)
+    has_more = last - sentence > 1
+    spans = []
+    labels = [np.empty(0, np.uint8)]
+    while True:
+        document = document[has_more]
+        last = last[has_more]
+        target = target[has_more]
+        sentence = np.minimum(sentence[has_more], last - 2)
+        if not len(sentence):
+            break
+        cut_draws, label_draws = rng.random((2, len(sentence)))
+        start = sentences[sentence]
+        end = np.searchsorted(sentences, start + target)
+        end = np.minimum(np.maximum(end, sentence + 2), last)
+        cut = sentence + 1 + _scale(cut_draws, end - sentence - 1)
+        middle = sentences[cut]
+        other_start = middle.copy()
+        other_end = sentences[end]
+        is_random = label_draws < RANDOM_FRACTION
+        places = np.flatnonzero(is_random)
+        limits = target[places] - middle[places] + start[places]
+        other_start[places], other_end[places] = _random_segments(
+            group, document[places], limits, rng
+        )
+        spans.append(np.stack([start, middle, other_start, other_end], axis=1))
+        labels.append(is_random.astype(np.uint8))
+        sentence = np.where(is_random, cut, end)
+        has_more = sentence < last
+    return _concatenate(spans, sentences.dtype), np.concatenate(labels)
+
+
+def _random_segments(
+    group: DocumentGroup, documents: Integers, limits: Integers, rng: np.random.Generator
+) -> tuple[Integers, Integers]:
+    """Return start and end of segments of other documents, from a random sentence on.
+
+    Args:
+        group: two documents or more.
+        documents: the document that each segment is not from, (n,).
+        limits: number of tokens with which a segment ends, at the end of a sentence, (n,).
+        rng: random generator.
+    """
+    document_draws, sentence_draws = rng.random((2, len(documents)))
+    other = _scale(document_draws, len(group.first_sentences) - 1)
+    other += other >= documents
+    first_sentence = group.first_sentences[other]
+    last_sentence = group.last_sentences[other]
+    drawn = first_sentence + _scale(sentence_draws, last_sentence - first_sentence)
+    start = group.sentences[drawn]
+    until = _search(group.sentences, start + limits, drawn + 1, last_sentence)
+    return start, group.sentences[until]
 
 
 def consecutive_block(

@@ -22,12 +22,14 @@ from zoo.data.rng import generator
 from zoo.io.progress import progress
 from zoo.objectives.examples.bin_packing import best_fit_decreasing
 from zoo.objectives.examples.sentence_pair_blocks import (
+    RANDOM_FRACTION,
     SHORT_FRACTION,
     BlockGenerator,
     consecutive_block,
     next_sentence_block,
     pair_row_blocks,
     span_dtype,
+    structure_block,
 )
 from zoo.version import __version__
 
@@ -206,21 +208,65 @@ def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[P
             cut = sentence + 1 + int(draw() * (end - sentence - 1))
             middle = sentences[cut]
             if cut == end or draw() < 0.5:
-                # The second segment has consecutive sentences of another document, from a random
-                # one on.
-                other = int(draw() * (len(documents) - 2))
-                if other >= document:
-                    other += 1
-                other_start = documents[other]
-                other_end = documents[other + 1]
-                drawn = other_start + int(draw() * (other_end - other_start))
-                limit = sentences[drawn] + target - (middle - start)
-                until = bisect_left(sentences, limit, drawn + 1, other_end)
-                yield start, middle, sentences[drawn], sentences[until], 1
+                limit = target - (middle - start)
+                other_start, other_end = _random_segment(
+                    sentences, documents, document, limit, draw
+                )
+                yield start, middle, other_start, other_end, 1
                 sentence = cut
             else:
                 yield start, middle, middle, sentences[end], 0
                 sentence = end
+
+
+def structure_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]:
+    """Yield pairs of consecutive segments, label 0, and with a random second one, label 1."""
+    # A third of the pairs has a random segment, whatever the lengths of documents: documents of one
+    # sentence are skipped, and a single last sentence forms a pair with the sentence before it.
+    sentences = _offsets(split.sentences)
+    documents = _offsets(split.documents)
+    for document in range(len(documents) - 1):
+        sentence = documents[document]
+        document_end = documents[document + 1]
+        target = _target_length(max_tokens, draw)
+        while sentence < document_end and document_end - documents[document] > 1:
+            sentence = min(sentence, document_end - 2)
+            start = sentences[sentence]
+            end = bisect_left(sentences, start + target, sentence + 2, document_end)
+            cut = sentence + 1 + int(draw() * (end - sentence - 1))
+            middle = sentences[cut]
+            if draw() < RANDOM_FRACTION:
+                limit = target - (middle - start)
+                other_start, other_end = _random_segment(
+                    sentences, documents, document, limit, draw
+                )
+                yield start, middle, other_start, other_end, 1
+                sentence = cut
+            else:
+                yield start, middle, middle, sentences[end], 0
+                sentence = end
+
+
+def _random_segment(
+    sentences: memoryview, documents: memoryview, document: int, limit: int, draw: Draw
+) -> tuple[int, int]:
+    """Return a segment of another document: consecutive sentences from a random one on.
+
+    Args:
+        sentences: offsets of the sentences.
+        documents: offsets of the documents, two or more.
+        document: the document that the segment is not from.
+        limit: number of tokens with which it ends, at the end of a sentence.
+        draw: returns a uniform number in [0, 1).
+    """
+    other = int(draw() * (len(documents) - 2))
+    if other >= document:
+        other += 1
+    first = documents[other]
+    last = documents[other + 1]
+    drawn = first + int(draw() * (last - first))
+    until = bisect_left(sentences, sentences[drawn] + limit, drawn + 1, last)
+    return sentences[drawn], sentences[until]
 
 
 def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]:
@@ -290,4 +336,5 @@ def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) ->
 BLOCK_GENERATORS: dict[PairGenerator, BlockGenerator] = {
     next_sentence_pairs: next_sentence_block,
     consecutive_pairs: consecutive_block,
+    structure_pairs: structure_block,
 }

@@ -1,4 +1,4 @@
-"""The heads that were pretrained on pairs: does a text follow another, and are they in order?"""
+"""The heads that were pretrained on pairs: does a text follow another, and in which order?"""
 
 from zoo.families.tasks import TaskSpec
 
@@ -23,5 +23,12 @@ TASKS = (
         "Predict whether the texts of a pair are in order or swapped.",
         predict="zoo.tasks.next_sentence.predict:PredictSentenceOrder",
         examples=EXAMPLES.format("sentence-order"),
+    ),
+    TaskSpec(
+        "sentence-structure",
+        "Predict whether the second text of a pair follows, precedes or has nothing to do with the "
+        "first.",
+        predict="zoo.tasks.next_sentence.predict:PredictSentenceStructure",
+        examples=EXAMPLES.format("sentence-structure"),
     ),
 )

@@ -34,6 +34,9 @@ BUILT_IN = {
     "glue": BuiltInSuite(
         "zoo.suites.glue:SUITE", "Nine tasks on sentences and pairs; a model for each."
     ),
+    "superglue": BuiltInSuite(
+        "zoo.suites.superglue:SUITE", "Eight harder tasks; a model for each."
+    ),
 }
 
 

@@ -37,6 +37,7 @@ class Item:
         pair: the second text of a pair, or the question of choices.
         choices: texts of which one is chosen; empty for classes.
         targets: the correct answers, the names of labels or texts; empty in test files.
+        details: what else the task needs for its metrics.
     """
 
     idx: Any
@@ -45,6 +46,7 @@ class Item:
     pair: str | None = None
     choices: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+    details: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class AnsweredTask(SuiteTask):
         for item in items:
             if not item.targets:
                 raise UsageError(f"{item.location} has no label", "give a file with labels")
-        metrics = self.metrics(items, answer_items(model, items, self.labels))
+        metrics = self.metrics(items, self._answers(model, items))
         model.record(self._evaluation(model, items), files, {"suite_task": self.title}, metrics)
         return TaskScore.from_metrics(metrics)
 
@@ -173,8 +175,24 @@ class AnsweredTask(SuiteTask):
     def predict(self, model: SuiteModel, files: Sequence[Path]) -> Mapping[str, str]:
         (file,) = files
         items = self._items(file, model)
-        answers = answer_items(model, items, self.labels)
+        answers = self._answers(model, items)
         return {self.submission_names[0]: self.submission(items, answers)}
+
+    def interpret(self, item: Item, answer: Answer) -> Answer:
+        """Return the answer with the label that it means; by default the answer itself."""
+        return answer
+
+    def _answers(self, model: SuiteModel, items: Sequence[Item]) -> list[Answer]:
+        answers = answer_items(model, items, self.labels)
+        return [self.interpret(*pair) for pair in zip(items, answers, strict=True)]
+
+    def training_items(self, items: Sequence[Item], *, text_to_text: bool) -> Iterable[Item]:
+        """Yield the samples that models are trained on; by default all items of a file."""
+        return items
+
+    def find_train_file(self, data: Path) -> Path:
+        """Return the training file; see ``find_files``."""
+        raise NotImplementedError(f"{self.title} is not trained")
 
     def choose_label(self, answer: Answer) -> str:
         """Return the label of an answer; the first label for a text that is none."""

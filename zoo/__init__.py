@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from zoo.api.inspection import look
     from zoo.api.probing import probe
     from zoo.api.running import run
+    from zoo.api.surfaces import loss_surface
     from zoo.api.training import distill, finetune, pretrain
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "finetune",
     "load",
     "look",
+    "loss_surface",
     "pretrain",
     "probe",
     "push",
@@ -53,6 +55,7 @@ _MODULES = {
     "finetune": "zoo.api.training",
     "load": "zoo.api",
     "look": "zoo.api.inspection",
+    "loss_surface": "zoo.api.surfaces",
     "pretrain": "zoo.api.training",
     "probe": "zoo.api.probing",
     "push": "zoo.api.conversion",

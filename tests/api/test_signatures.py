@@ -28,6 +28,7 @@ COMMANDS = {
     "export": "export",
     "finetune": "finetune",
     "look": "look",
+    "loss_surface": "loss-surface",
     "pretrain": "pretrain",
     "probe": "probe",
     "push": "push",

@@ -39,6 +39,10 @@ GROUPS = {
         "corpus": ("zoo.cli.training.corpus", "Build tokenized corpora from text."),
         "examples": ("zoo.cli.training.examples", "Print the examples that an objective makes."),
         "compare": ("zoo.cli.training.compare", "Compare training runs, over their seeds."),
+        "loss-surface": (
+            "zoo.cli.training.loss_surface",
+            "Draw the loss between initial and final weights.",
+        ),
         "check": ("zoo.cli.training.check", "Check that resuming and accumulation are exact."),
     },
     "Inference": {

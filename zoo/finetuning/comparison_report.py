@@ -1,6 +1,5 @@
 """``report.html`` of a comparison: the curves of both models in the same charts."""
 
-import base64
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from zoo.io.output.atomic import atomic_write
 from zoo.io.output.full_disks import writing
 from zoo.report import html
 from zoo.report.figures import Band, draw_bands
+from zoo.report.html import image_url
 from zoo.training.logging.jsonl import Record
 from zoo.training.logging.report import REPORT
 from zoo.training.logging.run_history import RunHistory
@@ -38,7 +38,7 @@ def write_comparison_report(path: Path, histories: Histories, summary: Mapping[s
         header=HEADER,
         rows=list(_rows(summary)),
         test=summary.get("test", ""),
-        figures=[_as_image(title, figure) for title, figure in comparison_figures(histories)],
+        figures=[(title, image_url(figure)) for title, figure in comparison_figures(histories)],
         runs=summary["runs"],
     )
     with writing(path / REPORT, remains=f"the runs in {path} remain"):
@@ -102,9 +102,3 @@ def _rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         else:
             cells += ["", ""]
         yield tuple(cells)
-
-
-def _as_image(title: str, figure: str) -> tuple[str, str]:
-    """Return title and data URL of a figure, whose style then does not reach the page."""
-    content = base64.b64encode(figure.encode()).decode()
-    return title, f"data:image/svg+xml;base64,{content}"

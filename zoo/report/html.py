@@ -1,5 +1,6 @@
 """HTML pages from the Jinja2 templates in ``zoo/report/templates``."""
 
+import base64
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,11 @@ def render(template: str, **values: object) -> str:
     HTML by the environment. Values of scripts need ``readable_values``.
     """
     return _environment().get_template(template).render(values)
+
+
+def image_url(figure: str) -> str:
+    """Return an SVG as a data URL, so that its style does not reach the page."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(figure.encode()).decode()}"
 
 
 @functools.cache

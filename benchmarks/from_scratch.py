@@ -72,12 +72,14 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
         output=options.keep or scratch / "both",
     )
     summary = json.loads((training.run / "summary.json").read_text("utf-8"))
-    print("\n".join(table(["", "pretrained", "from scratch", "difference", "p"], rows_of(summary))))
+    header = ["", "pretrained", "from scratch", "difference", "p"]
+    print(table(header, list(rows_of(summary))))
     histories = {}
     for name, paths in summary["runs"].items():
         histories[name] = [RunHistory.read(training.run / path) for path in paths]
-    print("\n".join(table(["step", *(f"loss, {name}" for name in histories)], losses(histories))))
-    print(f"{options.rows:,} rows, {options.seeds} seeds; {machine()}; {versions('torch')}")
+    print(table(["step", *(f"loss, {name}" for name in histories)], list(losses(histories))))
+    print(f"{options.rows:,} rows, {options.seeds} seeds; {machine(options.threads)}")
+    print(versions("torch"))
 
 
 def first_rows(path: Path, count: int, target: Path) -> Path:

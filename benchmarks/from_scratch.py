@@ -84,9 +84,9 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
 
 def first_rows(path: Path, count: int, target: Path) -> Path:
     """Write the first rows of a table, shuffled, and return the file."""
-    lines = path.read_text("utf-8").splitlines(keepends=True)
+    lines = path.read_text("utf-8").splitlines()
     random.Random(0).shuffle(lines)
-    target.write_text("".join(lines[:count]), "utf-8")
+    target.write_text("\n".join(lines[:count]) + "\n", "utf-8")
     return target
 
 

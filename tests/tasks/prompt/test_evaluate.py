@@ -78,6 +78,73 @@ def test_templates_and_words_are_crossed(model: Model, data: Path) -> None:
     assert low <= result.metrics["accuracy"] <= high
 
 
+def test_templates_of_a_file_have_words_of_their_own(
+    model: Model, data: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "templates.yaml"
+    file.write_text(
+        "plain: {template: '{text} b {label}', label_words: {x: a, y: j}}\n"
+        "swapped:\n  template: 'c {label} {text}'\n  label_words: {x: j, y: a}\n"
+    )
+    evaluation = PromptEvaluation(model.checkpoint, model.session, templates=str(file))
+    result = evaluation.evaluate([data])
+    rows = result.details["prompts"]
+    assert [row["template"] for row in rows] == ["plain", "swapped"]
+    expected = [
+        accuracy(model, data, template=TEMPLATES[0], label_words=WORDS[0]),
+        accuracy(model, data, template=TEMPLATES[1], label_words=WORDS[1]),
+    ]
+    assert [row["accuracy"] for row in rows] == pytest.approx(expected)
+    assert expected[0] != expected[1]
+    # Without words in the file, the choices of words are crossed with its templates.
+    file.write_text(json.dumps({"plain": TEMPLATES[0], "other": {"template": TEMPLATES[1]}}))
+    evaluation = PromptEvaluation(
+        model.checkpoint, model.session, templates=str(file), label_words=WORDS
+    )
+    rows = evaluation.evaluate([data]).details["prompts"]
+    assert [row["template"] for row in rows] == ["plain", "plain", "other", "other"]
+    assert rows[0]["accuracy"] == pytest.approx(expected[0])
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("{}", {}, "does not map names to templates"),
+        ("- '{text} {label}'", {}, "does not map names to templates"),
+        ("a: '{label}'", {}, r"templates.yaml: a: the template '{label}' has no slot {text}"),
+        ("a: {text: b}", {}, "templates.yaml: a: Object"),
+        (
+            "a: {template: '{text} {label}', label_words: {x: yes, y: no}}",
+            {},
+            "a: Expected `str`, got `bool`.*; quote words such as yes and no",
+        ),
+        (
+            "a: {template: '{text} {label}', label_words: {x: a}}",
+            {},
+            "a: 'x' is the only label with a word",
+        ),
+        (
+            "a: '{text}'\nb: {template: '{text} {label}', label_words: {x: a, y: b}}",
+            {},
+            "a has no label_words, and b has some",
+        ),
+        (
+            "b: {template: '{text} {label}', label_words: {x: a, y: b}}",
+            {"label_words": WORDS[0]},
+            "has label words, and --label-words too",
+        ),
+        ("a: '{text} {label}'", {"template": TEMPLATES}, "--template and --templates exclude"),
+    ],
+)
+def test_wrong_files_of_templates_are_refused(
+    model: Model, tmp_path: Path, content: str, options: dict[str, Any], message: str
+) -> None:
+    file = tmp_path / "templates.yaml"
+    file.write_text(content)
+    with pytest.raises(UsageError, match=message):
+        PromptEvaluation(model.checkpoint, model.session, templates=str(file), **options)
+
+
 def test_examples_vary_by_seed_and_order(model: Model, data: Path, tmp_path: Path) -> None:
     rows = [("a b", "x"), ("c", "y"), ("d e", "x"), ("f", "y"), ("g h", "x")]
     train = write(tmp_path / "train.csv", rows)

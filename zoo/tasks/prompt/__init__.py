@@ -116,6 +116,12 @@ TASKS = (
             PAIR,
             MAX_SEQ_LEN,
             *VARIED,
+            TaskOption(
+                "templates",
+                "YAML or JSON file of named templates, each perhaps with its label words.",
+                Path,
+                metavar="FILE",
+            ),
             replace(SCORING, default=None),
             *SHOTS,
             TaskOption("seeds", "Number of selections of examples.", int, minimum=1, metavar="N"),

@@ -22,6 +22,7 @@ from zoo.tasks.prompt.predict import Prompting
 from zoo.tasks.prompt.shot_labels import ShotLabels, read_shot_labels
 from zoo.tasks.prompt.shots import Shot, draw_orders, read_orders, read_shots, select_shots
 from zoo.tasks.prompt.template import PromptTemplate, read_label_words
+from zoo.tasks.prompt.template_file import NamedTemplate, read_named_templates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,10 +90,14 @@ class VariedEvaluation(Evaluation):
         """Return what the predictions depend on: settings with equal keys are computed once."""
         return tuple(levels)
 
+    def label_words(self) -> Sequence[Mapping[str, str]]:
+        """Return all choices of label words; none if the labels of the data are their words."""
+        return self.words
+
     def check_sample(self, sample: Sample) -> Sample:
         """Return a sample whose label can be predicted."""
         name = label_name(sample.label, sample.location)
-        for words in self.words:
+        for words in self.label_words():
             if name not in words:
                 raise RowError(
                     f"{sample.location} has the label {name!r}, which has no word",
@@ -271,6 +276,7 @@ class PromptEvaluation(VariedEvaluation):
         self,
         *args: Any,
         template: str | Sequence[str] = (),
+        templates: str | Path | None = None,
         label_words: str | Sequence[str] = (),
         shots: int | None = None,
         shots_from: str | None = None,
@@ -286,10 +292,26 @@ class PromptEvaluation(VariedEvaluation):
             if name in options:
                 self.prompt_options[name] = options.pop(name)
         super().__init__(*args, **options)
-        self.templates = [PromptTemplate.read(value).source for value in several(template)]
+        self.named_templates: list[NamedTemplate] = []
+        if templates is not None:
+            if template:
+                raise UsageError("--template and --templates exclude each other", "leave one out")
+            self.named_templates = read_named_templates(Path(templates))
+            self.templates = [named.template.source for named in self.named_templates]
+        else:
+            self.templates = [PromptTemplate.read(value).source for value in several(template)]
         if not self.templates:
             raise UsageError("there is no template", "give --template FILE|TEXT")
         self.words = [read_label_words(value) for value in several(label_words)]
+        # The words of each template, if they are those of a file.
+        self.template_words: list[Mapping[str, str]] = []
+        for named in self.named_templates:
+            if named.words is not None:
+                self.template_words.append(named.words)
+        if self.words and self.template_words:
+            raise UsageError(
+                f"{templates} has label words, and --label-words too", "leave out --label-words"
+            )
         self.max_tokens = max_seq_len
         self.shot_labels = read_shot_labels(several(shot_labels), several(wrong_labels), shots)
         self.selections, self.orders = self._examples(shots, shots_from, seeds, orders)
@@ -333,6 +355,27 @@ class PromptEvaluation(VariedEvaluation):
         if not shots:
             return []
         return [shots[number] for number in self.orders[seed][order]]
+
+    @override
+    def label_words(self) -> Sequence[Mapping[str, str]]:
+        return self.template_words or self.words
+
+    def words_of(self, template: int, words: int) -> Mapping[str, str]:
+        """Return label -> word for a template, and the number of a choice of words."""
+        if self.template_words:
+            return self.template_words[template]
+        return self.words[words]
+
+    @override
+    def prompt_factors(self, labels: Sequence[str]) -> list[Factor]:
+        if self.template_words:
+            factors = [Factor("template", ()), Factor("label words", ("of the file",))]
+        else:
+            factors = super().prompt_factors(labels)
+        if self.named_templates:
+            names = tuple(named.name for named in self.named_templates)
+            factors[0] = Factor("template", names)
+        return factors
 
     @override
     def check_sample(self, sample: Sample) -> Sample:
@@ -380,18 +423,20 @@ class PromptEvaluation(VariedEvaluation):
     @override
     def prompt_key(self, levels: Sequence[int]) -> Hashable:
         template, words, shot_labels, seed, order = levels
-        shots = self.examples(self.words[words], self.shot_labels[shot_labels], seed, order)
+        label_words = self.words_of(template, words)
+        shots = self.examples(label_words, self.shot_labels[shot_labels], seed, order)
         return template, words, tuple((shot.text, shot.pair, shot.label) for shot in shots)
 
     @override
     def task_of(self, levels: Sequence[int]) -> "Task":
         template, words, shot_labels, seed, order = levels
+        label_words = self.words_of(template, words)
         return Prompting(
             self.checkpoint,
             self.session,
             template=self.templates[template],
-            label_words=self.words[words],
-            examples=self.examples(self.words[words], self.shot_labels[shot_labels], seed, order),
+            label_words=label_words,
+            examples=self.examples(label_words, self.shot_labels[shot_labels], seed, order),
             seed=self.seed + seed,
             max_tokens=self.max_tokens,
             **self.prompt_options,

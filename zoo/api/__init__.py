@@ -821,7 +821,7 @@ class Model:
         template: str,
         label_words: str | Mapping[str, str] | None = None,
         scoring: Scoring = "likelihood",
-        examples: Sequence[tuple[str, str]] = (),
+        examples: Sequence[tuple[str, str] | tuple[str, str, str]] = (),
         separator: str = "\n\n",
         calibrate: bool = False,
         content_free: Sequence[str] = (),
@@ -836,17 +836,19 @@ class Model:
         Args:
             texts: texts, or pairs of texts.
             template: text with the slots ``{text}``, ``{text_pair}`` for the second text of a
-                pair, and ``{label}``.
+                pair, ``{label}``, and ``{rationale}`` for a chain of thought that is generated.
             label_words: label -> the word that stands for it.
             scoring: ``likelihood`` of the words; ``normalized``, the same divided by the number
                 of tokens; or ``generate``.
-            examples: texts and labels, which precede each prompt.
+            examples: texts, labels and perhaps rationales, which precede each prompt.
             separator: text after each example.
             calibrate: divide probabilities by those for texts without content.
             content_free: these texts; by default ``N/A``.
             samples: number of texts to sample.
             vote: return the most frequent answer of the samples.
-            answer: regular expression of the answer in generated text: its first group.
+            answer: regular expression of the answer in generated text: the first group of its
+                last match. By default the first line, or of a rationale what follows "answer is",
+                or else the last number.
             seed: seed of the samples.
             **settings: of generation: ``max_new_tokens``, ``temperature``, ``top_k``.
 

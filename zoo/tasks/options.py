@@ -187,7 +187,8 @@ VECTORS = (
 NUM_BEAMS = TaskOption("num_beams", "Number of beams.", int, minimum=1, metavar="N")
 NEW_TOKENS = TaskOption(
     "max_new_tokens",
-    "Largest number of tokens to generate.  [default: as many as the longest target]",
+    "Largest number of tokens to generate.  [default: as many as the longest target; of prompts "
+    "the model's, or 20]",
     int,
     minimum=1,
     metavar="N",

@@ -64,10 +64,12 @@ def test_every_order_and_label_is_the_prompt_written_by_hand(folder: Path) -> No
     for row in result.details["prompts"]:
         rows[row["shot labels"], row["order"]] = row["accuracy"]
     reference = Causal(folder / "hub")
-    gold = {shot.text: shot.label for shot in conditions.selections[0]}
+    gold = {shot.text: shot.label for shot in conditions.demonstrations.selections[0]}
     assert gold == {text: label for text, label in EXAMPLES if text in gold}
     texts = list(gold)
-    permuted_shots = conditions.shot_labels[1].relabel(conditions.selections[0], WORDS, 0)
+    permuted_shots = conditions.demonstrations.labels[1].relabel(
+        conditions.demonstrations.selections[0], WORDS, 0
+    )
     labels = {
         "gold": gold,
         "permuted": {shot.text: shot.label for shot in permuted_shots},
@@ -101,7 +103,7 @@ def test_calibration_reads_the_examples_of_each_condition(folder: Path) -> None:
     conditions = evaluation(folder, shots=2, orders=2, shot_labels="random", calibrate=True)
     conditions.factors(["x", "y"])
     reference = Causal(folder / "hub")
-    shots = conditions.examples(WORDS, conditions.shot_labels[0], 0, 1)
+    shots = conditions.demonstrations.examples(WORDS, 0, 0, 1)
     before = "".join(f"{shot.text}: {WORDS[shot.label]}\n" for shot in shots)
     ((_, added),) = conditions.task_of([0, 0, 0, 0, 1]).stream(
         iter([TextExample("cat sat", location="here")])
@@ -236,7 +238,10 @@ def test_the_command_shows_conditions(folder: Path) -> None:
     assert report.count("</circle>") == 3, "a point for each condition"
     for row in ("Accuracy by condition", ">0.5 wrong</text>", "bars: range"):
         assert row in report
-    done = CliRunner().invoke(command, [str(model), *options, *varied, "--json"])
+    calibrated = ["--calibrate", "--content-free", "", "--separator", " . "]
+    calibrated += ["--scoring", "normalized"]
+    done = CliRunner().invoke(command, [str(model), *options, *varied, *calibrated, "--json"])
+    assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["conditions"]) == 3
     done = CliRunner().invoke(command, [str(model), *options, "--shots", "2", "--orders", "3"])
     assert "--orders 3 are more than the 2 orders of 2 examples" in str(done.exception)

@@ -20,7 +20,6 @@ from zoo.errors import UsageError
 from zoo.inference import load_session
 from zoo.metrics.variation import bootstrap_rows, factor_variation
 from zoo.tasks.prompt.evaluate import PromptEvaluation
-from zoo.tasks.prompt.shot_labels import ShotLabels
 
 __all__ = ["hub_checkpoint"]
 TEMPLATES = ("{text} b {label}", "c {label} {text}")
@@ -171,12 +170,12 @@ def test_examples_vary_by_seed_and_order(model: Model, data: Path, tmp_path: Pat
         "seed": 2,
         "order": 3,
     }
-    for seed, orders in enumerate(evaluation.orders):
+    for seed, orders in enumerate(evaluation.demonstrations.orders):
         assert len(set(orders)) == 3, "orders differ"
         words = {"x": "a", "y": "j"}
         for order, places in enumerate(orders):
-            shots = evaluation.examples(words, ShotLabels(), seed, order)
-            assert shots == [evaluation.selections[seed][place] for place in places]
+            shots = evaluation.demonstrations.examples(words, 0, seed, order)
+            assert shots == [evaluation.demonstrations.selections[seed][place] for place in places]
 
 
 @pytest.mark.long
@@ -204,7 +203,7 @@ def test_all_four_factors_by_hand(hub_checkpoint: Make, tmp_path: Path) -> None:
     words = [dict(pair.split("=") for pair in w.split(",")) for w in WORDS]
     correct = []
     for template, of_label, seed, order in product(TEMPLATES, words, range(2), range(2)):
-        shots = evaluation.examples(of_label, ShotLabels(), seed, order)
+        shots = evaluation.demonstrations.examples(of_label, 0, seed, order)
         before = "".join(
             template.format(text=shot.text, label=of_label[shot.label]) + " h " for shot in shots
         )

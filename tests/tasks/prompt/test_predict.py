@@ -24,6 +24,7 @@ from zoo.errors import UsageError
 from zoo.inference import load_session
 from zoo.inference.processing.records import TextExample
 from zoo.tasks import make_task
+from zoo.tasks.prompt.answers import AnswerPattern
 from zoo.tasks.prompt.fit import PromptFitter
 from zoo.tasks.prompt.generate import AnswerGenerator
 from zoo.tasks.prompt.template import PromptTemplate
@@ -248,10 +249,9 @@ def test_the_most_frequent_answer_of_samples_wins(gpt: tuple[Model, Causal]) -> 
 def test_an_answer_is_the_group_of_the_last_match() -> None:
     """A match without the group, such as one of the other alternative, has no answer."""
     task: Any = None
-    answers = AnswerGenerator(task, {}, answer="is ([0-9]+)|unknown")
-    found = [answers.find(text) for text in ("it is 3, or is 4", "unknown", "")]
-    assert found == ["4", None, None]
-    assert AnswerGenerator(task, {}, answer="[0-9]+").find("3 or 4") == "4"
+    answers = AnswerGenerator(task, {}, AnswerPattern("is ([0-9]+)|unknown"))
+    assert answers.find(["it is 3, or is 4", "unknown", ""]) == ["4", None, None]
+    assert AnswerGenerator(task, {}, AnswerPattern("[0-9]+")).find(["3 or 4"]) == ["4"]
 
 
 @pytest.mark.by_default("options0", "options2", "options4", "options7")

@@ -59,7 +59,9 @@ class PetStages(TaskStages):
         options["label_words"] = resolve_label_words(options.get("label_words") or "")
         options["template"] = [PromptTemplate.read(template).source for template in templates]
         for source in options["template"]:
-            PromptTemplate.parse(source).require_label()
+            pattern = PromptTemplate.parse(source)
+            pattern.require_label()
+            pattern.require_no_rationale()
         parsed: Any = parse_options(PetOptions, options, "pet", "task")
         options["repetitions"] = parsed.repetitions
         return {**settings, "task_args": options}

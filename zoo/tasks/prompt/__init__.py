@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import LABEL_COLUMNS, LABELLED, MAX_SEQ_LEN, PAIR
+from zoo.tasks.options import LABEL_COLUMNS, LABELLED, MAX_SEQ_LEN, NEW_TOKENS, PAIR
 
 SCORINGS = ("likelihood", "normalized", "generate")
 SHOT_LABELS = ("gold", "random", "permuted", "none")
@@ -19,9 +19,10 @@ Examples:
   zoo run prompt REF "Q" --template "Question: {text} Answer: {label}" \\
       --scoring generate --samples 20 --vote --answer "answer is (.*?)\\."
 
-A template has the slots {text}, {text_pair} for the second text of a pair, and {label}. The label
-with the most probable word wins; "scores" are probabilities, "log_probs" those of the words.
-A causal model reads {label} at the end of the template."""
+A template has the slots {text}, {text_pair} for the second text of a pair, {label}, and, for
+generated answers, {rationale} for a chain of thought. The label with the most probable word wins;
+"scores" are probabilities, "log_probs" those of the words. A causal model reads {label} at the end
+of the template."""
 WORDS = TaskOption(
     "label_words",
     "Words that stand for labels; without LABEL=, the word is the label.",
@@ -40,6 +41,24 @@ SHOTS = (
     TaskOption("shots", "Number of examples before each text.", int, minimum=1, metavar="N"),
     TaskOption("shots_from", "Table that the examples are from.", Path, metavar="FILE"),
     TaskOption("separator", "Text after each example.  [default: an empty line]", metavar="TEXT"),
+)
+RATIONALE_COLUMN = TaskOption(
+    "rationale",
+    "Column of the chains of thought of examples, for the slot {rationale}.  [default: rationale]",
+    metavar="COL",
+)
+ANSWER = TaskOption(
+    "answer",
+    "Regular expression of the answer in generated text: the first group of its last match.  "
+    '[default: the first line; after a {rationale} what follows "answer is", or the last number]',
+    metavar="REGEX",
+)
+SAMPLES = TaskOption(
+    "samples", "Number of texts to sample.", int, minimum=1, maximum=1000, metavar="N"
+)
+SAMPLING = (
+    TaskOption("temperature", "Sampling temperature.", float, minimum=0, exclusive=True),
+    TaskOption("top_k", "Sample from the K most likely tokens.", int, minimum=1),
 )
 CALIBRATION = (
     TaskOption(
@@ -97,18 +116,12 @@ TASKS = (
                 "label", "Column of the label of examples.  [default: label]", metavar="COL"
             ),
             *CALIBRATION,
-            TaskOption(
-                "samples", "Number of texts to sample.", int, minimum=1, maximum=1000, metavar="N"
-            ),
+            RATIONALE_COLUMN,
+            SAMPLES,
             TaskOption("vote", "Return the most frequent answer of the samples.", bool),
-            TaskOption(
-                "answer",
-                "Regular expression of the answer in generated text: its first group.",
-                metavar="REGEX",
-            ),
+            ANSWER,
             TaskOption("max_new_tokens", "Maximum number of new tokens.", int, minimum=1),
-            TaskOption("temperature", "Sampling temperature.", float, minimum=0, exclusive=True),
-            TaskOption("top_k", "Sample from the K most likely tokens.", int, minimum=1),
+            *SAMPLING,
             TaskOption("seed", "Seed of examples and samples.", int, minimum=0, default=0),
         ),
         eval_options=(
@@ -148,6 +161,14 @@ TASKS = (
             ),
             replace(CALIBRATION[0], default=None),
             CALIBRATION[1],
+            RATIONALE_COLUMN,
+            ANSWER,
+            replace(
+                SAMPLES,
+                help="Sample N answers to each text, and take the most frequent: self-consistency.",
+            ),
+            NEW_TOKENS,
+            *SAMPLING,
         ),
         examples=EXAMPLES,
     ),

@@ -1,12 +1,17 @@
 """Answers that a model generates, and votes over several of them."""
 
-import re
-from collections import Counter
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import UsageError
 from zoo.inference.processing.records import TextExample
+from zoo.tasks.prompt.answers import (
+    AnswerFinder,
+    AnswerPattern,
+    Conclusion,
+    FirstLine,
+    answer_key,
+)
 from zoo.tasks.prompt.template import find_label
 
 if TYPE_CHECKING:
@@ -24,38 +29,37 @@ class AnswerGenerator:
     Args:
         task: the task that generates texts.
         words: label -> the word with which an answer begins; empty for answers of any kind.
-        answer: regular expression whose first group, or full match, is the answer; the last match
-            in a text counts. ``None`` for the first line.
+        finder: finds the answer in a text.
         vote: whether the most frequent answer of several texts is the result.
+        stop: text at which a generated text ends, such as what separates examples; empty for none.
     """
 
     def __init__(
         self,
         task: "GenerationTask",
         words: Mapping[str, str],
+        finder: AnswerFinder,
         *,
-        answer: str | None = None,
         vote: bool = False,
+        stop: str = "",
     ) -> None:
         self.task = task
         self.words = words
+        self.finder = finder
         self.vote = vote
-        self.pattern: re.Pattern[str] | None = None
-        if answer is not None:
-            try:
-                self.pattern = re.compile(answer, re.DOTALL)
-            except re.error as error:
-                raise UsageError(
-                    f"--answer {answer!r} is not a regular expression: {error}", "correct it"
-                ) from None
+        self.stop = stop
         self.key = "label" if words else "answer"
 
     def results(self, records: Iterable[TextExample]) -> Iterator[dict[str, Any]]:
         """Yield the result of each prompt."""
+        texts_of_prompts = []
         for _, generated in self.task.stream(records):
             sequences = generated.get("sequences") or [generated]
-            texts = [sequence["generated"] for sequence in sequences]
-            answers = [self.find(text) for text in texts]
+            texts_of_prompts.append([sequence["generated"] for sequence in sequences])
+        # All texts are searched at once, since a search may take a process.
+        all_answers = iter(self.find([text for texts in texts_of_prompts for text in texts]))
+        for texts in texts_of_prompts:
+            answers = list(itertools.islice(all_answers, len(texts)))
             if self.vote:
                 yield self._vote(texts, answers)
                 continue
@@ -65,29 +69,45 @@ class AnswerGenerator:
             yield result
 
     def _vote(self, texts: Sequence[str], answers: Sequence[str | None]) -> dict[str, Any]:
-        """Return the most frequent answer, the first of several, with its first text."""
-        votes = Counter(answer for answer in answers if answer is not None)
-        ranking = votes.most_common()
-        best = None
-        if ranking:
-            best, _ = ranking[0]
-        text = texts[answers.index(best)]
-        return {self.key: best, "generated": text, "votes": dict(ranking)}
+        """Return the most frequent answer, the first of several, with its first text.
 
-    def find(self, text: str) -> str | None:
-        """Return the answer in a generated text, or ``None``."""
-        if self.words:
-            return find_label(self.words, text)
-        if self.pattern is None:
-            return text.strip().partition("\n")[0].strip() or None
-        matches = list(self.pattern.finditer(text))
-        if not matches:
-            return None
-        answer = matches[-1].group(min(self.pattern.groups, 1))
-        # A group that takes no part in a match is ``None``.
-        if answer is None:
-            return None
-        return answer.strip() or None
+        Answers are counted together if their keys are equal; the first stands for all.
+        """
+        votes: dict[str, int] = {}
+        first_answers: dict[str, str] = {}  # Key -> the first answer with it.
+        for answer in answers:
+            if answer is not None:
+                key = answer if self.words else answer_key(answer)
+                first_answer = first_answers.setdefault(key, answer)
+                votes[first_answer] = votes.get(first_answer, 0) + 1
+        # ``sorted`` and ``max`` keep the order of equal ones.
+        ranking = sorted(votes, key=lambda answer: -votes[answer])
+        best = ranking[0] if ranking else None
+        text = texts[answers.index(best)]
+        return {
+            self.key: best,
+            "generated": text,
+            "votes": {answer: votes[answer] for answer in ranking},
+        }
+
+    def find(self, texts: Sequence[str]) -> list[str | None]:
+        """Return the answer in each generated text, or ``None``; with words, their labels."""
+        if self.stop:
+            texts = [text.partition(self.stop)[0] for text in texts]
+        answers = self.finder.find(texts)
+        if not self.words:
+            return answers
+        labels = []
+        for answer in answers:
+            labels.append(None if answer is None else find_label(self.words, answer))
+        return labels
+
+
+def answer_finder(pattern: str | None, *, has_rationale: bool) -> AnswerFinder:
+    """Return what finds answers: a pattern, or else the conclusion of a rationale, or a line."""
+    if pattern is not None:
+        return AnswerPattern(pattern)
+    return Conclusion() if has_rationale else FirstLine()
 
 
 def generation_task(

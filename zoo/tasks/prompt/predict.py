@@ -10,12 +10,13 @@ from zoo.inference.processing.table_records import InputColumns
 from zoo.inference.task import EncodedExample, Task
 from zoo.overrides import override
 from zoo.tasks.prompt import CONTENT_FREE, SCORINGS, SEPARATOR
+from zoo.tasks.prompt.answers import AnswerPattern
 from zoo.tasks.prompt.choose import LabelChooser
 from zoo.tasks.prompt.fit import FittedTexts, PromptFitter
-from zoo.tasks.prompt.generate import AnswerGenerator, generation_task
+from zoo.tasks.prompt.generate import AnswerGenerator, answer_finder, generation_task
 from zoo.tasks.prompt.scoring import WORD_SCORERS, word_scorer
 from zoo.tasks.prompt.shots import Shot, demonstrations, read_shots, select_shots
-from zoo.tasks.prompt.template import LABEL, PAIR, PromptTemplate, read_label_words
+from zoo.tasks.prompt.template import PAIR, RATIONALE, PromptTemplate, read_label_words
 
 GENERATION = ("max_new_tokens", "temperature", "top_k")  # settings of generation
 
@@ -50,6 +51,7 @@ class Prompting(Task):
     def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> InputColumns:
         label = options.pop("label", None) or Columns.label
         options["shot_columns"] = Columns(text or Columns.text, label, pair)
+        options["rationale"] = options.get("rationale") or RATIONALE
         return super().columns(options, text, pair)
 
     @classmethod
@@ -61,12 +63,20 @@ class Prompting(Task):
         count = options.pop("shots")
         source = options.pop("shots_from")
         columns: Columns = options.pop("shot_columns")
+        rationale: str = options.pop("rationale")
         if options["template"] is None:
             raise UsageError("there is no template", "give --template FILE|TEXT")
         template = PromptTemplate.read(options["template"])
         if options["label_words"]:
             options["label_words"] = read_label_words(options["label_words"])
-        options["examples"] = chosen_shots(count, source, columns, options["seed"])
+        options["examples"] = chosen_shots(
+            count,
+            source,
+            columns,
+            options["seed"],
+            rationale=rationale if RATIONALE in template.slots else None,
+            answers=options["scoring"] == "generate" and not options["label_words"],
+        )
         # The options are checked here, because the weights are slow to load.
         require_options(template, options)
         return records, {**options, "template": template.source}
@@ -77,7 +87,7 @@ class Prompting(Task):
         template: str,
         label_words: str | Mapping[str, str] | None = None,
         scoring: str = "likelihood",
-        examples: Sequence[Shot | tuple[str, str]] = (),
+        examples: Sequence[Shot | tuple[str, str] | tuple[str, str, str]] = (),
         separator: str | None = None,
         calibrate: bool = False,
         content_free: Sequence[str] = (),
@@ -110,8 +120,9 @@ class Prompting(Task):
         shots = []
         for number, example in enumerate(examples, 1):
             if not isinstance(example, Shot):
-                text, label = example
-                example = Shot(text, None, label, f"example {number}")
+                text, label, *rationales = example
+                rationale = rationales[0] if rationales else None
+                example = Shot(text, None, label, f"example {number}", rationale)
             shots.append(example)
         super().__init__(*args, **options)
         if separator is None:
@@ -128,7 +139,15 @@ class Prompting(Task):
                 samples=samples,
                 seed=seed,
             )
-            self.generator = AnswerGenerator(task, self.words, answer=answer, vote=bool(vote))
+            # A model may go on with a further example, whose answer is not the text's.
+            is_separated = examples_text.count(separator) == len(shots)
+            self.generator = AnswerGenerator(
+                task,
+                self.words,
+                answer_finder(answer, has_rationale=RATIONALE in self.template.slots),
+                vote=bool(vote),
+                stop=separator if shots and is_separated else "",
+            )
             limits = [limit for limit in (self.max_tokens, task.max_tokens) if limit is not None]
             self.max_tokens = min(limits, default=None)
             prompt_words = [""]
@@ -196,7 +215,7 @@ class Prompting(Task):
             records = []
             for text, item in zip(texts, items, strict=True):
                 prompt = self.fitter.fill(text.text, text.pair, "")
-                question = prompt.before(LABEL).rstrip(" ")
+                question = prompt.before(self.template.first_generated_slot).rstrip(" ")
                 records.append(TextExample(question, location=item.record.location))
             self.generator.task.on_progress = self._report_generated()
             results = self.generator.results(records)
@@ -214,8 +233,16 @@ class Prompting(Task):
         return report
 
 
-def chosen_shots(count: int | None, source: str | None, columns: Columns, seed: int) -> list[Shot]:
-    """Return the examples of a table."""
+def chosen_shots(
+    count: int | None,
+    source: str | None,
+    columns: Columns,
+    seed: int,
+    *,
+    rationale: str | None,
+    answers: bool,
+) -> list[Shot]:
+    """Return the examples of a table; see ``read_shots``."""
     if count is None and source is None:
         return []
     if count is None or source is None:
@@ -225,7 +252,8 @@ def chosen_shots(count: int | None, source: str | None, columns: Columns, seed: 
             flag = "--shots"
             needed_flag = "--shots-from FILE"
         raise UsageError(f"{flag} needs {needed_flag}", f"give {needed_flag}, or neither")
-    return select_shots(read_shots(source, columns), count, seed, source)
+    rows = read_shots(source, columns, rationale=rationale, answers=answers)
+    return select_shots(rows, count, seed, source)
 
 
 def require_options(template: PromptTemplate, options: Mapping[str, Any]) -> None:
@@ -239,9 +267,10 @@ def require_options(template: PromptTemplate, options: Mapping[str, Any]) -> Non
     if scoring == "generate":
         if "calibrate" in set_options:
             raise UsageError("--calibrate is for the likelihood of label words", "leave it out")
-        if {"answer", "label_words"} <= set_options:
-            raise UsageError("--answer and --label-words exclude each other", "leave one out")
+        if "answer" in set_options:
+            AnswerPattern(options["answer"])
     else:
+        template.require_no_rationale()
         if "label_words" not in set_options:
             raise UsageError(
                 "there are no words to choose from", "give --label-words [LABEL=]WORD,..."

@@ -7,24 +7,67 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from zoo.data.readers.labelled import Columns, Sample, label_name, read_samples
+from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.labelled import (
+    Columns,
+    Sample,
+    label_name,
+    label_texts,
+    read_samples,
+    require_label,
+)
+from zoo.data.readers.tables import read_rows
 from zoo.errors import UsageError
-from zoo.tasks.prompt.template import PromptTemplate, word_of
+from zoo.tasks.prompt.template import RATIONALE, PromptTemplate, word_of
 
 
 @dataclass(frozen=True)
 class Shot:
-    """An example: its texts and its label."""
+    """An example: its texts, its label, and perhaps a chain of thought that leads to it."""
 
     text: str
     pair: str | None
     label: str
     location: str
+    rationale: str | None = None
 
 
-def read_shots(path: str | Path, columns: Columns) -> list[Shot]:
-    """Return the labelled rows of a table."""
-    return [shot_of(sample) for sample in read_samples([path], columns)]
+def read_shots(
+    path: str | Path,
+    columns: Columns,
+    *,
+    rationale: str | None = None,
+    answers: bool = False,
+) -> list[Shot]:
+    """Return the labelled rows of a table.
+
+    Args:
+        path: the table.
+        columns: its columns.
+        rationale: column of the rationale, if there is one.
+        answers: whether labels are answers of any kind, which may be lists, and not classes.
+    """
+    if rationale is None and not answers:
+        return [shot_of(sample) for sample in read_samples([path], columns)]
+    names = [columns.text, columns.label]
+    names += [name for name in (columns.pair, rationale) if name is not None]
+    shots = []
+    for file in expand_paths([str(path)]):
+        for row in read_rows(Path(file), names):
+            pair = None if columns.pair is None else row.text(columns.pair)
+            label = row.values[columns.label]
+            require_label(label, f"{row.location} has no {columns.label}")
+            name = label_texts(label, row.location, "answer")[0].strip()
+            shots.append(
+                Shot(
+                    row.text(columns.text),
+                    pair,
+                    name if answers else label_name(label, row.location),
+                    row.location,
+                    None if rationale is None else row.text(rationale),
+                )
+            )
+    return shots
 
 
 def shot_of(sample: Sample) -> Shot:
@@ -100,8 +143,14 @@ def demonstrations(
     template: PromptTemplate, shots: Sequence[Shot], words: Mapping[str, str], separator: str
 ) -> str:
     """Return the text of examples before a prompt, each followed by the separator."""
-    filled = [
-        template.fill(shot.text, shot.pair, word_of(words, shot.label, shot.location)).text
-        for shot in shots
-    ]
-    return "".join(text + separator for text in filled)
+    text = ""
+    for shot in shots:
+        if RATIONALE in template.slots and not (shot.rationale or "").strip():
+            raise UsageError(
+                f"{shot.location} has no rationale for the slot {{rationale}}",
+                "give each example one, or leave the slot out",
+            )
+        word = word_of(words, shot.label, shot.location)
+        filled = template.fill(shot.text, shot.pair, word, rationale=shot.rationale or "")
+        text += filled.text + separator
+    return text

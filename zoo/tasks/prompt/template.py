@@ -15,7 +15,8 @@ from zoo.io.limits import MAX_CONFIG_LABELS, MAX_YAML_BYTES
 TEXT = "text"
 PAIR = "text_pair"
 LABEL = "label"
-SLOTS = (TEXT, PAIR, LABEL)
+RATIONALE = "rationale"
+SLOTS = (TEXT, PAIR, LABEL, RATIONALE)
 EXAMPLE = "{text} It was {label}."
 
 
@@ -36,7 +37,10 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PromptTemplate:
-    """A text with slots ``{text}``, ``{text_pair}`` and ``{label}``, each at most once."""
+    """A text with slots ``{text}``, ``{text_pair}``, ``{label}`` and ``{rationale}``.
+
+    Each occurs at most once. A rationale is the chain of thought before an answer.
+    """
 
     source: str  # The text as it was given.
     # Texts, and the slot that follows each; ``None`` at the end.
@@ -100,6 +104,22 @@ class PromptTemplate:
                 f"write it where the label is, as in {EXAMPLE!r}",
             )
 
+    def require_no_rationale(self) -> None:
+        """Check that there is no place for a rationale, which only generated answers have."""
+        if RATIONALE in self.slots:
+            raise UsageError(
+                f"the template {self.source!r:.200} has the slot {{rationale}}",
+                "it is for zoo run prompt and zoo eval with --scoring generate",
+            )
+
+    @property
+    def first_generated_slot(self) -> str:
+        """The first slot that a model fills in when it generates: the rationale or the label."""
+        for slot in self.slots:
+            if slot in (RATIONALE, LABEL):
+                return slot
+        return LABEL
+
     @property
     def label_is_last(self) -> bool:
         """Whether no text follows the label, except for punctuation and spaces."""
@@ -111,10 +131,16 @@ class PromptTemplate:
         return not re.search(r"\w", last_text)
 
     def fill(
-        self, text: str, pair: str | None = None, label: str = "", *, before: str = ""
+        self,
+        text: str,
+        pair: str | None = None,
+        label: str = "",
+        *,
+        rationale: str = "",
+        before: str = "",
     ) -> Prompt:
         """Return the prompt of a text, after the text ``before``."""
-        values = {TEXT: text, PAIR: pair or "", LABEL: label}
+        values = {TEXT: text, PAIR: pair or "", LABEL: label, RATIONALE: rationale}
         prompt = before
         spans = dict[str, tuple[int, int]]()
         for literal, slot in self.parts:

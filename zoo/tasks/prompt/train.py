@@ -83,6 +83,7 @@ def prompt_template(context: TaskContext) -> PromptTemplate:
     (source,) = context.options.templates
     template = PromptTemplate.parse(source)
     template.require_label()
+    template.require_no_rationale()
     return template
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.errors import UsageError
 from zoo.inference.processing.windows import WindowPooling
 from zoo.overrides import override
-from zoo.tasks.prompt.evaluate import Factor, VariedEvaluation, several
 from zoo.tasks.prompt.template import read_label_words
+from zoo.tasks.prompt.varied import Factor, VariedEvaluation, several
 from zoo.tasks.zero_shot import TEMPLATE
 from zoo.tasks.zero_shot.predict import ZeroShot, entailment_id
 
@@ -51,7 +51,7 @@ class ZeroShotEvaluation(VariedEvaluation):
 
     @override
     def factors(self, labels: Sequence[str]) -> list[Factor]:
-        return self.prompt_factors(labels)
+        return [Factor("template", tuple(self.templates)), self.word_factor(labels)]
 
     @override
     def task_of(self, levels: Sequence[int]) -> "Task":

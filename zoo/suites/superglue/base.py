@@ -54,7 +54,10 @@ class SuperGlueTask(AnsweredTask):
 
     @abstractmethod
     def text_to_text_items(self, row: Row) -> Iterable[Item]:
-        """Yield what a text-to-text model reads of a row: the forms of the code of T5."""
+        """Yield what a text-to-text model reads of a row.
+
+        The forms are those of the code released with Raffel et al. 2020, arXiv:1910.10683.
+        """
 
     @override
     def metrics(self, items: Sequence[Item], answers: Sequence[Answer]) -> dict[str, float]:

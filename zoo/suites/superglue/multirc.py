@@ -13,7 +13,7 @@ from zoo.overrides import override
 from zoo.suites.answers import Answer, Item, json_lines, label_metrics
 from zoo.suites.superglue.base import SuperGlueTask, convert_row, joined_texts
 
-# Markup of the paragraphs; the code of T5 removes it in this way.
+# Markup of the paragraphs; the code of Raffel et al. 2020 removes it in this way.
 LINE_BREAK = "<br>"
 BOLD = re.compile("</?b>")
 

@@ -14,7 +14,7 @@ from zoo.suites.answers import Answer, Item, json_lines
 from zoo.suites.superglue.base import BOOLEANS, SuperGlueTask, convert_row
 
 PLACEHOLDER = "@placeholder"
-# Headlines begin with this line; the code of T5 makes sentences of them.
+# Headlines begin with this line; the code of Raffel et al. 2020 makes sentences of them.
 HIGHLIGHT = "\n@highlight\n"
 ENDED_HIGHLIGHT = re.compile(f"""([.?!"']){HIGHLIGHT}""")
 
@@ -70,7 +70,7 @@ class CommonsenseReading(SuperGlueTask):
     A classifier reads the passage, and the query with an entity in its gap; the answer is the
     entity with the largest probability of ``True``, the first of equal ones, in alphabetical order.
     A text-to-text model generates the entity. Equal mentions are one entity, as in the data sets
-    that T5 reads.
+    of TensorFlow.
     """
 
     @override
@@ -110,7 +110,7 @@ class CommonsenseReading(SuperGlueTask):
     @override
     def training_items(self, items: Sequence[Item], *, text_to_text: bool) -> Iterator[Item]:
         for item in items:
-            # A query with several answers is as many samples, as in the code of T5.
+            # A query with several answers is as many samples, as in the code of Raffel et al. 2020.
             for target in item.targets:
                 yield replace(item, targets=(target,))
 

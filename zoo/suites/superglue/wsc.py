@@ -12,7 +12,8 @@ from zoo.overrides import override
 from zoo.suites.answers import Answer, Item
 from zoo.suites.superglue.base import BOOLEANS, SuperGlueTask, convert_row
 
-# Words that do not distinguish two referents, as in ``wsc_simple`` of data/postprocessors.py of T5.
+# Words that do not distinguish two referents, as in ``wsc_simple`` of data/postprocessors.py of the
+# code released with Raffel et al. 2020, arXiv:1910.10683.
 DETERMINERS = frozenset(
     (
         "a",
@@ -66,10 +67,10 @@ class WinogradSchemas(SuperGlueTask):
     """WSC in the form of SuperGLUE.
 
     A classifier reads the text with ``*`` around the noun phrase and ``#`` around the pronoun, as
-    in ``wsc`` of the code of T5; the paper's baseline has the vectors of both spans in addition. A
-    text-to-text model reads the text with ``*`` around the pronoun, and generates the noun phrase:
-    ``wsc_simple`` of that code (Raffel et al. 2020, section 2.4, which trains on the correct noun
-    phrases only).
+    in ``wsc`` of the code of Raffel et al. 2020; the baseline of SuperGLUE has the vectors of both
+    spans in addition. A text-to-text model reads the text with ``*`` around the pronoun, and
+    generates the noun phrase: ``wsc_simple`` of that code, which trains on the correct noun phrases
+    only (section 2.4 of the paper).
     """
 
     @override
@@ -149,7 +150,7 @@ def find_words(text: str, words: str, index: int, location: str) -> int:
 
 
 def is_same_referent(prediction: str, referent: str) -> bool:
-    """Return whether a generated noun phrase names a referent, as T5 decides it."""
+    """Return whether a generated noun phrase names a referent, as ``wsc_simple`` decides it."""
     predicted = plain_words(prediction)
     correct = plain_words(referent)
     # "Bob" is not "Bob's hat".

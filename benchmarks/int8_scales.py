@@ -72,7 +72,8 @@ def one_scale(x: Tensor, matrix: kernel.PackedMatrix) -> Tensor:
     scale = (high - low) / kernel.STEPS or 1.0
     zero = round(-low / scale)
     integers = torch.add(x.new_tensor(zero + 0.5), x, alpha=1 / scale).to(torch.int16)
-    return kernel._multiply(integers.to(torch.uint8), scale, zero, matrix)
+    bias = matrix.offsets[1]
+    return kernel.multiply(integers.to(torch.uint8), matrix, scale, zero).add_(bias)
 
 
 def embeddings(outputs: list[Any], batches: list[Any]) -> Any:

@@ -10,6 +10,7 @@ from zoo.checkpoint.records import MappingRecord
 from zoo.conversion.checks import bitwise_equal
 from zoo.conversion.infer_head import identity_map
 from zoo.conversion.model_tensors import ties_message, untied_tables
+from zoo.conversion.open import lazy_arrays
 from zoo.errors import PluginError, UsageError, VerificationError, ZooError, first_names
 from zoo.exporting.targets import ONNX
 from zoo.io.digests.checks import Check, run_check
@@ -116,7 +117,7 @@ def check_round_trip(checkpoint: Checkpoint) -> str:
     ):
         for entry in entries:
             if entry.target in reader.tensors:
-                tensor = reader.read(entry.target)
+                (tensor,) = lazy_arrays(reader, [entry.target])
                 back = entry.op.from_hub(entry.op.to_hub(tensor), entry.shape)
                 if not bitwise_equal(back, tensor):
                     raise VerificationError(f"{entry.target} does not come back bit for bit")

@@ -26,7 +26,11 @@ from zoo.plugins import get_family
 ROLES = dict.fromkeys(("bos", "eos"), "</s>") | {"pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
 WORDS = [f"word{number}" for number in range(120)]
 VOCABULARY = vocabulary(WORDS, roles=ROLES)
-FAMILIES = {"causal-lm": "gpt", "replaced-token-detection": "electra"}
+FAMILIES = {
+    "causal-lm": "gpt",
+    "sequence-autoencoder": "gpt",
+    "replaced-token-detection": "electra",
+}
 FAMILIES |= {name: "t5" for name, place in OBJECTIVES.items() if "denoising" in place}
 FAMILIES |= {"prefix-lm": "t5", "bert-style": "t5"}
 FAMILIES |= {name: "bart" for name, place in OBJECTIVES.items() if "infilling" in place}

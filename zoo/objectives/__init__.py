@@ -28,6 +28,7 @@ OBJECTIVES: Mapping[str, str] = {
     "replace-spans": "zoo.objectives.denoising:ReplaceSpans",
     "replaced-token-detection": "zoo.objectives.replaced_token_detection:ReplacedTokenDetection",
     "sentence-permutation": "zoo.objectives.infilling:SentencePermutation",
+    "sequence-autoencoder": "zoo.objectives.sequence_autoencoder:SequenceAutoencoder",
     "span-corruption": "zoo.objectives.denoising:SpanCorruption",
     "text-infilling": "zoo.objectives.infilling:TextInfilling",
     "text-infilling+sentence-permutation": "zoo.objectives.infilling:InfillingAndPermutation",

@@ -35,6 +35,7 @@ OBJECTIVES: Mapping[str, str] = {
     "replace-spans": "t5",
     "replaced-token-detection": "electra",
     "sentence-permutation": "bart",
+    "sequence-autoencoder": "gpt",
     "span-corruption": "t5",
     "text-infilling": "bart",
     "text-infilling+sentence-permutation": "bart",

@@ -17,7 +17,7 @@ from zoo.probing.classifier import Probe, ProbeVectors, score_probe, train_probe
 from zoo.probing.settings import ProbeRecipe
 
 L2 = 0.03
-EXACT = ProbeRecipe(l2=L2, epochs=4000, learning_rate=0.05, batch_size=1000)
+EXACT = ProbeRecipe(l2=L2, epochs=1000, learning_rate=0.05, batch_size=1000)
 NOTHING = np.zeros(0, np.int64)
 
 
@@ -71,7 +71,7 @@ def test_vectors_are_standardized_by_the_training_examples(monkeypatch: Any) -> 
 
 def test_a_mix_finds_the_layer_that_has_the_labels() -> None:
     vectors, _, labels, train, evaluation = problem(layers=3)
-    recipe = replace(EXACT, epochs=400, l2=0.001)
+    recipe = replace(EXACT, epochs=150, l2=0.001)
     probe = train_probe(
         vectors, labels, train=train, validation=NOTHING, classes=3, recipe=recipe, seed=1
     )

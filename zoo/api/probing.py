@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked
 from zoo.errors import UsageError
 from zoo.io.paths import as_paths
-from zoo.probing.settings import Pooling, ProbeKind, ProbeRecipe
+from zoo.probing.settings import Measurements, Pooling, ProbeKind, ProbeRecipe
 
 if TYPE_CHECKING:
     from zoo.probing.probing import ModelResult
@@ -38,6 +38,8 @@ def probe(
     batch_size: int = RECIPE.batch_size,
     validation_fraction: float = RECIPE.validation_fraction,
     seeds: int = 1,
+    control: bool = False,
+    mdl: bool = False,
     max_seq_len: int | None = None,
     device: str | None = None,
     revision: str | None = None,
@@ -51,7 +53,8 @@ def probe(
 
     Args:
         ref: the model, see ``zoo.load``.
-        task: what is predicted: ``text-classification``, ``token-classification``, or a plugin's.
+        task: what is predicted: ``text-classification``, ``token-classification``, ``edge``, or a
+            plugin's.
         train: files to train on, as fine-tuning reads them.
         eval: files to evaluate.
         text: column of the text; by default ``text``.
@@ -61,8 +64,8 @@ def probe(
         compare: models that are probed in the same way, next to ``ref``.
         layers: numbers of the layers, 0 for the embeddings, negative ones from the last; by default
             all.
-        pooling: how the vectors of the tokens of a text, or of a word, become one; by default
-            ``mean`` for texts and ``first`` for words.
+        pooling: how the vectors of the tokens of a text, of a word, or of a span become one; by
+            default ``mean`` for texts and spans, and ``first`` for words.
         probe: ``linear``, or ``mlp`` for a classifier with a hidden layer.
         hidden_size: width of that hidden layer.
         l2: the loss has half of this, times the sum of squared weights.
@@ -72,6 +75,8 @@ def probe(
         validation_fraction: share of the training texts that decides when to stop; with 0, the
             training loss does.
         seeds: number of probes of each layer, with seeds from 0.
+        control: also train probes on a control task, whose labels are random, for the selectivity.
+        mdl: also measure the minimum description length of the training labels by online coding.
         max_seq_len: length in tokens at which texts are cut; by default the model's limit.
         device: device, such as ``cuda:1``.
         revision: branch, tag or commit of a Hub repository.
@@ -111,6 +116,7 @@ def probe(
     recipe = ProbeRecipe(
         probe, hidden_size, l2, epochs, learning_rate, batch_size, validation_fraction
     )
+    measurements = Measurements(control, mdl)
     from zoo.probing.probing import probe_model, read_data
     from zoo.probing.report import Probing
 
@@ -138,6 +144,7 @@ def probe(
             data,
             text_pooling,
             recipe,
+            measurements,
             name=reference,
             layers=layers,
             seeds=seeds,
@@ -145,4 +152,4 @@ def probe(
             device=device,
         )
         models.append(model)
-    return Probing.from_models(probe_task, data, text_pooling, recipe, seeds, models)
+    return Probing.from_models(probe_task, data, text_pooling, recipe, measurements, seeds, models)

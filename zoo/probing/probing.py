@@ -16,8 +16,10 @@ from zoo.finetuning.labels import label_index
 from zoo.io.progress import progress
 from zoo.io.scratch import scratch_directory
 from zoo.probing.classifier import Indices, ProbeVectors, score_probe, train_probe
+from zoo.probing.control import ControlTask
 from zoo.probing.layers import LayerReader, LayerVectors, example_rows
-from zoo.probing.settings import Pooling, ProbeRecipe
+from zoo.probing.online_code import online_code
+from zoo.probing.settings import Measurements, Pooling, ProbeRecipe
 from zoo.probing.tasks.base import ProbeColumns, ProbedText, ProbeTask
 
 if TYPE_CHECKING:
@@ -153,7 +155,8 @@ def read_data(
 
         known_texts = list(problems.valid(evaluation_texts, require_labels))
     if problems.count:
-        LOG.warning("warning: %s rows cannot be used, and are left out", f"{problems.count:,}")
+        LOG.warning("warning: rows that cannot be used are left out: %s", f"{problems.count:,}")
+    _require_equal_spans([*train_texts, *known_texts])
     if not _label_names(known_texts):
         raise UsageError("no sample to evaluate is left", "give --eval with labels of --train")
     held_out: list[ProbedText] = []
@@ -167,6 +170,7 @@ def probe_model(
     data: ProbeData,
     pooling: Pooling,
     recipe: ProbeRecipe,
+    measurements: Measurements,
     *,
     name: str,
     layers: Sequence[int] | None,
@@ -183,7 +187,7 @@ def probe_model(
     reader = LayerReader(checkpoint, session, tokenizer, layers=layers, max_tokens=max_tokens)
     with scratch_directory(is_only_folder=False) as folder:
         vectors = reader.read(data.texts, pooling, folder)
-        experiment = Experiment(data, vectors, recipe, seeds, session.device)
+        experiment = Experiment(data, vectors, recipe, measurements, seeds, session.device)
         if experiment.left_out:
             LOG.warning(
                 "warning: %s: %s examples lie behind the cut end of their text, and are left out",
@@ -208,6 +212,7 @@ class Experiment:
         data: the texts and classes.
         vectors: the vectors of all layers.
         recipe: the kind of the probes, and their training.
+        measurements: what is measured.
         seeds: number of probes of each layer.
         device: where they are trained.
     """
@@ -217,21 +222,29 @@ class Experiment:
         data: ProbeData,
         vectors: LayerVectors,
         recipe: ProbeRecipe,
+        measurements: Measurements,
         seeds: int,
         device: str,
     ) -> None:
         self.data = data
         self.vectors = vectors
         self.recipe = recipe
+        self.measurements = measurements
         self.seeds = seeds
         self.device = device
         texts = data.texts
         self.rows, text_numbers, is_complete = example_rows(texts, vectors.has_tokens)
+        self.text_numbers: Indices = text_numbers
         self.left_out = int(np.count_nonzero(~is_complete))
-        examples = [example for text in texts for example in text.examples]
         indices = {label: index for index, label in enumerate(data.labels)}
-        numbers = [label_index(each.label, indices, each.location) for each in examples]
-        self.labels: Indices = np.array(numbers)[is_complete]
+        labels = []
+        self.control_types = []
+        examples = [example for text in texts for example in text.examples]
+        for example, has_vectors in zip(examples, is_complete.tolist(), strict=True):
+            if has_vectors:
+                labels.append(label_index(example.label, indices, example.location))
+                self.control_types.append(example.control_type)
+        self.labels: Indices = np.array(labels, np.int64)
         validation_start = len(data.train)
         evaluation_start = validation_start + len(data.validation)
         self.train: Indices = np.flatnonzero(text_numbers < validation_start)
@@ -292,24 +305,70 @@ class Experiment:
     def _score_seed(
         self, vectors: ProbeVectors, seed: int
     ) -> tuple[Mapping[str, float], list[float]]:
-        """Return the metrics of the probe of a seed, and the shares of the layers in its mix."""
+        """Return the metrics of the probes of a seed, and the shares of the layers in its mix."""
+        scores, shares = self._score_labels(vectors, self.labels, seed)
+        if not self.measurements.control:
+            return scores, shares
+        training_labels = self.labels[np.concatenate([self.train, self.validation])]
+        control = ControlTask(training_labels, len(self.data.labels), seed)
+        control_labels = control.labels(self.control_types)
+        control_scores, _ = self._score_labels(vectors, control_labels, seed)
+        for metric in ("accuracy", "codelength", "compression"):
+            if metric in control_scores:
+                scores[f"control_{metric}"] = control_scores[metric]
+        scores["selectivity"] = scores["accuracy"] - control_scores["accuracy"]
+        return scores, shares
+
+    def _score_labels(
+        self, vectors: ProbeVectors, labels: Indices, seed: int
+    ) -> tuple[dict[str, float], list[float]]:
+        """Return the metrics of a probe for some labels of all examples, and its shares."""
+        classes = len(self.data.labels)
         probe = train_probe(
             vectors,
-            self.labels,
+            labels,
             train=self.train,
             validation=self.validation,
-            classes=len(self.data.labels),
+            classes=classes,
             recipe=self.recipe,
             seed=seed,
         )
-        scores = score_probe(probe, vectors, self.labels, self.evaluation)
+        scores = score_probe(probe, vectors, labels, self.evaluation)
         metrics = {
             "accuracy": scores.accuracy,
             "f1_macro": scores.f1_macro,
             "loss": scores.bits / scores.examples,
         }
+        if self.measurements.mdl:
+            code = online_code(
+                vectors,
+                labels,
+                train=self.train,
+                text_numbers=self.text_numbers,
+                validation=self.validation,
+                classes=classes,
+                recipe=self.recipe,
+                seed=seed,
+            )
+            metrics["codelength"] = code.bits
+            metrics["compression"] = code.compression
         return metrics, probe.shares()
 
 
 def _label_names(texts: Sequence[ProbedText]) -> list[str]:
     return [example.label for text in texts for example in text.examples]
+
+
+def _require_equal_spans(texts: Sequence[ProbedText]) -> None:
+    """Check that all examples are of one span, or all of two."""
+    first_count = None
+    for text in texts:
+        for example in text.examples:
+            if first_count is None:
+                first_count = len(example.spans)
+            if len(example.spans) != first_count:
+                raise UsageError(
+                    f"{example.location} has {len(example.spans)} spans, and the first example has "
+                    f"{first_count}",
+                    "give all of them the same number of spans",
+                )

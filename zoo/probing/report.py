@@ -5,15 +5,32 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zoo.probing.probing import LayerResult, ModelResult, ProbeData
-from zoo.probing.settings import Pooling, ProbeRecipe
+from zoo.probing.settings import Measurements, Pooling, ProbeRecipe
 from zoo.probing.tasks.base import ProbeTask
 
-# Metric -> its heading, and the number of digits after the point.
-HEADINGS = {
-    "accuracy": ("accuracy", 4),
-    "f1_macro": ("F1 macro", 4),
-    "loss": ("loss (bits)", 3),
+
+@dataclass(frozen=True)
+class Column:
+    """How tables show a metric."""
+
+    heading: str
+    digits: int = 4  # After the point.
+    divisor: int = 1
+
+
+COLUMNS = {
+    "accuracy": Column("accuracy"),
+    "f1_macro": Column("F1 macro"),
+    "loss": Column("loss (bits)", 3),
+    "control_accuracy": Column("control accuracy"),
+    "selectivity": Column("selectivity"),
+    "codelength": Column("codelength (kbit)", 2, 1000),
+    "compression": Column("compression", 2),
+    "control_codelength": Column("control codelength (kbit)", 2, 1000),
+    "control_compression": Column("control compression", 2),
 }
+# Columns that narrow terminals have no room for, the first ones first; --json has all.
+DROPPED_COLUMNS = ("control_codelength", "control_compression", "f1_macro", "loss")
 
 
 @dataclass(frozen=True)
@@ -31,6 +48,7 @@ class Probing:
         pooling: how the vectors of tokens become one.
         recipe: the kind of the probes, and their training.
         seeds: number of probes of each layer.
+        control: what has a random label in the control task; empty without one.
     """
 
     task: str
@@ -42,6 +60,7 @@ class Probing:
     pooling: Pooling
     recipe: ProbeRecipe
     seeds: int
+    control: str = ""
 
     @classmethod
     def from_models(
@@ -50,6 +69,7 @@ class Probing:
         data: ProbeData,
         pooling: Pooling,
         recipe: ProbeRecipe,
+        measurements: Measurements,
         seeds: int,
         models: list[ModelResult],
     ) -> "Probing":
@@ -73,6 +93,7 @@ class Probing:
             pooling,
             recipe,
             seeds,
+            task.control if measurements.control else "",
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -85,6 +106,7 @@ class Probing:
             "examples": self.examples,
             "pooling": self.pooling,
             "seeds": self.seeds,
+            "control": self.control,
             **asdict(self.recipe),
             "models": [model.to_json() for model in self.models],
         }
@@ -93,12 +115,17 @@ class Probing:
     def metrics(self) -> list[str]:
         """The metrics that were measured, in the order of the columns of tables."""
         measured = self.models[0].layers[0].values
-        return [metric for metric in HEADINGS if metric in measured]
+        return [metric for metric in COLUMNS if metric in measured]
+
+    @property
+    def dropped_columns(self) -> list[str]:
+        """Headings that narrow terminals have no room for."""
+        return [COLUMNS[metric].heading for metric in DROPPED_COLUMNS if metric in self.metrics]
 
     @property
     def header(self) -> list[str]:
         """Headings of a table of a model."""
-        return ["layer", *(HEADINGS[metric][0] for metric in self.metrics)]
+        return ["layer", *(COLUMNS[metric].heading for metric in self.metrics)]
 
     def rows(self, model: ModelResult) -> list[list[str]]:
         """Return the table of a model: a row for each layer."""
@@ -112,10 +139,10 @@ class Probing:
 
     def _cell(self, layer: LayerResult, metric: str) -> str:
         """Return the mean of a metric, with the standard deviation over several seeds."""
-        _, digits = HEADINGS[metric]
-        text = f"{layer.mean(metric):.{digits}f}"
+        column = COLUMNS[metric]
+        text = f"{layer.mean(metric) / column.divisor:.{column.digits}f}"
         if self.seeds > 1:
-            text += f" ± {layer.deviation(metric):.{digits}f}"
+            text += f" ± {layer.deviation(metric) / column.divisor:.{column.digits}f}"
         return text
 
     def facts(self) -> list[str]:
@@ -129,10 +156,13 @@ class Probing:
                 ("evaluation", "to evaluate"),
             )
         )
-        return [
+        lines = [
             f"{self.task}, {self.recipe.probe} probes, {self.pooling} pooling{seeds}",
             f"{len(self.labels):,} labels; {counts}; majority {self.majority_accuracy:.4f}",
         ]
+        if self.control:
+            lines.append(f"control task: {self.control}")
+        return lines
 
 
 def best_layer(model: ModelResult) -> LayerResult:

@@ -26,3 +26,11 @@ class ProbeRecipe:
     batch_size: int = 512  # Examples: words, texts or edges.
     # Share of the training texts that decides when to stop. Without one, the training loss does.
     validation_fraction: float = 0.1
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What is measured in addition to how well probes predict the labels."""
+
+    control: bool = False  # Selectivity: the same with the random labels of a control task.
+    mdl: bool = False  # Minimum description length, by online coding.

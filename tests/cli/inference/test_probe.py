@@ -35,7 +35,7 @@ def probe(scene: Path, *options: object, task: str = "token-classification") -> 
 
 
 def test_a_table_by_layer(scene: Path) -> None:
-    done = probe(scene, "--seeds", 2, "--learning-rate", 0.05)
+    done = probe(scene, "--seeds", 2, "--learning-rate", 0.05, "--epochs", 12)
     assert done.returncode == 0, done.stderr
     facts, counts, blank, name, header, *rows = done.stdout.splitlines()
     assert facts == (
@@ -70,6 +70,24 @@ def test_json_is_what_python_returns(scene: Path, monkeypatch: pytest.MonkeyPatc
     assert first["forward_passes"] > 0
 
 
+def test_selectivity_and_description_length(scene: Path) -> None:
+    options = ("--control", "--mdl", "--epochs", 3, "--seeds", 2)
+    done = probe(scene, *options, "--layers", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert value["control"] == "a word has the random label of its type"
+    (layer,) = value["models"][0]["layers"]
+    for seed in range(2):
+        accuracy = layer["accuracy"]["seeds"][seed]
+        control_accuracy = layer["control_accuracy"]["seeds"][seed]
+        assert layer["selectivity"]["seeds"][seed] == accuracy - control_accuracy
+        # Two classes have a uniform code of a bit for each label.
+        bits = layer["codelength"]["seeds"][seed]
+        labels = value["examples"]["train"]
+        assert layer["compression"]["seeds"][seed] == pytest.approx(labels / bits)
+        assert layer["control_codelength"]["seeds"][seed] > 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -92,7 +110,7 @@ def test_rows_with_unknown_labels_are_left_out_on_demand(scene: Path) -> None:
     (scene / "new.conll").write_text("a\tvowel\nb\tdigit\n")
     done = probe(scene, "--eval", "new.conll", "--skip-invalid", "--epochs", 1)
     assert done.returncode == 0
-    assert "1 rows cannot be used, and are left out" in done.stderr
+    assert "rows that cannot be used are left out: 1" in done.stderr
 
 
 def test_one_label_is_an_error(scene: Path) -> None:

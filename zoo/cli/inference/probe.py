@@ -90,7 +90,7 @@ Layer 0 is the embeddings. The last row is a learned mix of all layers."""
 @click.option(
     "--pooling",
     type=click.Choice(POOLINGS),
-    help="Token vectors to one.  [default: mean of a text, first of a word]",
+    help="Token vectors to one.  [default: mean of a text or span, first of a word]",
 )
 @click.option(
     "--probe",
@@ -138,6 +138,16 @@ Layer 0 is the embeddings. The last row is a learned mix of all layers."""
     help="Share of the training texts that decides when to stop.",
 )
 @count_option("--seeds", "Train N probes of each layer, with seeds from 0.", default=1)
+@click.option(
+    "--control",
+    is_flag=True,
+    help="Also probe a control task of random labels, for the selectivity.",
+)
+@click.option(
+    "--mdl",
+    is_flag=True,
+    help="Also measure the minimum description length of the labels, by online coding.",
+)
 @shared_option(
     "max_seq_len",
     "Cut texts at this number of tokens.  [default: the model's limit]",
@@ -163,4 +173,4 @@ def _lines(probing: "Probing") -> Iterator[str]:
     for model in probing.models:
         yield ""
         yield model.model
-        yield from table(probing.rows(model), probing.header)
+        yield from table(probing.rows(model), probing.header, drops=probing.dropped_columns)

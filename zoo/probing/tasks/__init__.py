@@ -16,5 +16,6 @@ MODULE = "zoo.probing.tasks"
 BUILT_IN = {
     "text-classification": f"{MODULE}.texts:TextProbe",
     "token-classification": f"{MODULE}.words:WordProbe",
+    "edge": f"{MODULE}.edges:EdgeProbe",
 }
 PROBE_TASKS: "Catalog[ProbeTask]" = Catalog("probes", f"{MODULE}.base:ProbeTask", BUILT_IN)

@@ -82,7 +82,7 @@ def iter_words(
         if suffix not in (*JSON_LINES, PARQUET):
             is_universal = suffix == CONLLU
             text, label = _column_numbers(file, columns, universal=is_universal)
-            sentences = _line_groups(file, universal=is_universal)
+            sentences = sentence_lines(file, universal=is_universal)
             return file_problems.checked(sentences, partial(_sentence, file, text, label))
         rows = read_rows(file, [columns.text, columns.label], file_problems)
         samples = file_problems.checked(rows, partial(_lists, columns=columns))
@@ -108,7 +108,7 @@ def _lists(row: Row, *, columns: Columns) -> WordsSample:
     )
 
 
-def _line_groups(file: Path, *, universal: bool) -> Iterator[list[tuple[int, list[str]]]]:
+def sentence_lines(file: Path, *, universal: bool) -> Iterator[list[tuple[int, list[str]]]]:
     """Yield the lines of each sentence, as their numbers and cells; see ``read_words``."""
     lines = list[tuple[int, list[str]]]()
     for number, line in enumerate(read_lines(file, rows=True), 1):

@@ -20,7 +20,6 @@ def test_a_type_has_one_label_wherever_it_occurs() -> None:
 def test_labels_of_types_have_the_distribution_of_the_task() -> None:
     """A share of 4,000 independent draws is within four standard deviations of its expectation."""
     types = [f"word{number}" for number in range(4000)]
-    shares = []
     for seed in range(2):
         labels = ControlTask(LABELS, 4, seed).labels(types)
         shares = np.bincount(labels, minlength=4) / len(types)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.errors import UsageError
-from zoo.finetuning.logistic_regression import LinearClassifier, fit
+from zoo.finetuning.logistic_regression import LinearClassifier, fit, fit_strengths
 from zoo.metrics.classification import accuracy
 
 Vectors = NDArray[np.floating[Any]]
@@ -99,16 +99,14 @@ def select_by_folds(
         score: score of predictions, given them and the labels, (n,) each.
     """
     fold_numbers = stratified_folds(labels, folds)
-    scores = []
-    for c in strengths:
-        fold_scores = []
-        for fold in range(folds):
-            is_held_out = fold_numbers == fold
-            classifier = fit(vectors[~is_held_out], labels[~is_held_out], classes, c)
+    scores = np.empty((folds, len(strengths)))
+    for fold in range(folds):
+        is_held_out = fold_numbers == fold
+        classifiers = fit_strengths(vectors[~is_held_out], labels[~is_held_out], classes, strengths)
+        for number, classifier in enumerate(classifiers):
             predictions = predict(classifier, vectors[is_held_out])
-            fold_scores.append(score(predictions, labels[is_held_out]))
-        scores.append(float(np.mean(fold_scores)))
-    return _best(strengths, scores)
+            scores[fold, number] = score(predictions, labels[is_held_out])
+    return _best(strengths, scores.mean(0).tolist())
 
 
 def select_by_validation(
@@ -119,8 +117,7 @@ def select_by_validation(
 ) -> Selection:
     """Return the strength with the best accuracy on a validation set; see ``select_by_folds``."""
     scores = []
-    for c in strengths:
-        classifier = fit(*train, classes, c)
+    for classifier in fit_strengths(*train, classes, strengths):
         scores.append(accuracy(predict(classifier, validation[0]), validation[1]))
     return _best(strengths, scores)
 

@@ -26,7 +26,7 @@ def test_phenomena(tmp_path: Path) -> None:
     header = "Domain\tSource\tLabel\tSentence\tSimple\tQuestion\n"
     path.write_text(f"{header}in\tgj04\t1\tHe goes.\t1\t0\nin\tgj04\t0\tWho goes he?\t1\t1\n")
     annotations = read_annotations(path)
-    assert annotations.count == 2
+    assert annotations.all_sentences == {"He goes.", "Who goes he?"}
     assert annotations.sentences == {
         "Simple": {"He goes.", "Who goes he?"},
         "Question": {"Who goes he?"},

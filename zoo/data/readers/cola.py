@@ -36,7 +36,7 @@ class Annotations:
     """Sentences with a phenomenon of grammar; a sentence may have several."""
 
     sentences: Mapping[str, frozenset[str]]  # Phenomenon -> sentences.
-    count: int  # Number of annotated sentences.
+    all_sentences: frozenset[str]
 
 
 def read_cola(path: Path) -> list[JudgedSentence]:
@@ -77,4 +77,4 @@ def read_annotations(path: Path) -> Annotations:
             if flag:
                 members[name].add(sentence)
     sentences = {name: frozenset(texts) for name, texts in members.items()}
-    return Annotations(sentences, len(all_sentences))
+    return Annotations(sentences, frozenset(all_sentences))

@@ -96,6 +96,11 @@ TASKS = (
                 metavar="FILE",
             ),
             TaskOption("split", "Split of a BEIR folder.  [default: test]", metavar="SPLIT"),
+            TaskOption(
+                "ignore_identical_ids",
+                "Rank a text last that has the id of its query, as BEIR does for ArguAna.",
+                bool,
+            ),
             *QUERY_PROMPTS,
             *CORPUS_PROMPTS,
             DIM,

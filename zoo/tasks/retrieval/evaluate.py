@@ -1,6 +1,6 @@
 """Evaluation of retrieval over a corpus."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from zoo.checkpoint import Checkpoint
+    from zoo.tasks.retrieval.vectors import Scored
 
 
 class RetrievalEvaluation(Evaluation):
@@ -33,7 +34,8 @@ class RetrievalEvaluation(Evaluation):
     that does not exist is an error; texts without relevance count as not relevant, and queries
     without a relevant text are left out. The model's prompts for queries and documents precede
     them, and its function compares them; see ``ranking_scores`` for the metrics and ties.
-    Intervals are over queries; ``limit`` is a number of queries.
+    Intervals are over queries; ``limit`` is a number of queries. Where queries are texts of the
+    corpus, as in ArguAna, ``ignore_identical_ids`` ranks the query itself last.
     """
 
     name: ClassVar[str] = "retrieval"
@@ -44,6 +46,7 @@ class RetrievalEvaluation(Evaluation):
         queries: str | None = None,
         qrels: str | None = None,
         split: str | None = None,
+        ignore_identical_ids: bool = False,
         query_text: str | None = None,
         corpus_text: str | None = None,
         dim: int | None = None,
@@ -61,6 +64,7 @@ class RetrievalEvaluation(Evaluation):
         self.queries = queries
         self.qrels = qrels
         self.split = split
+        self.ignore_identical_ids = ignore_identical_ids
         self.query_text = query_text
         self.corpus_text = corpus_text
         self.seed = seed
@@ -118,8 +122,10 @@ class RetrievalEvaluation(Evaluation):
         if data.unanswered:
             self.warn([f"{data.unanswered:,} queries have no relevant text, and are left out"])
         rankings = self.ranker.search(list(data.queries.values()), list(data.texts.values()))
-        rows = self.shown(rankings, len(data.queries), "queries")
         names = list(data.texts)
+        if self.ignore_identical_ids:
+            rankings = rank_queries_last(rankings, list(data.queries), names)
+        rows = self.shown(rankings, len(data.queries), "queries")
         queries = zip(data.queries.items(), data.relevance, strict=True)
 
         def row(
@@ -151,3 +157,25 @@ class RetrievalEvaluation(Evaluation):
         sizes = {"queries": len(data.queries), "texts": len(data.texts)}
         intervals = bootstrap_samples(metrics, len(table), self.seed)
         return Result({**values, **sizes}, {"intervals": intervals})
+
+
+def rank_queries_last(
+    rankings: "Iterable[Scored]", queries: Sequence[str], texts: Sequence[str]
+) -> "Iterator[Scored]":
+    """Yield the scores of texts for queries, the lowest for a text with the id of its query.
+
+    The text still counts where it is judged as relevant, as in ``EvaluateRetrieval`` of BEIR.
+
+    Args:
+        rankings: the scores for each query, and the difference up to which they are tied.
+        queries: ids of the queries.
+        texts: ids of the texts, in the order of scores.
+    """
+    numbers = {name: number for number, name in enumerate(texts)}
+    for name, (scores, error) in zip(queries, rankings, strict=True):
+        number = numbers.get(name)
+        if number is not None:
+            scores = scores.astype("float64")
+            # Not infinity, with which a metric is not a number.
+            scores[number] = scores.min() - 1 - 2 * error
+        yield scores, error

@@ -37,6 +37,17 @@ BUILT_IN = {
     "superglue": BuiltInSuite(
         "zoo.suites.superglue:SUITE", "Eight harder tasks; a model for each."
     ),
+    "sts": BuiltInSuite("zoo.suites.sts:SUITE", "Similarity of pairs: STS12 to 16, STS-B, SICK-R."),
+    "beir-small": BuiltInSuite("zoo.suites.beir:SUITE", "Retrieval in six corpora of BEIR."),
+    "senteval": BuiltInSuite(
+        "zoo.suites.senteval:SUITE", "Seven tasks; classifiers of frozen embeddings."
+    ),
+    "senteval-probing": BuiltInSuite(
+        "zoo.suites.senteval:PROBING_SUITE", "Ten properties of sentences, in the same way."
+    ),
+    "cola-probing": BuiltInSuite(
+        "zoo.suites.cola_probing:SUITE", "Acceptability, by a classifier of frozen embeddings."
+    ),
 }
 
 

@@ -1,11 +1,11 @@
 """What a suite declares: its tasks, where their files are, what is measured, and the average."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from zoo.errors import SourceError, UsageError, did_you_mean
 from zoo.evaluation.base import Result
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
 
+Shared = TypeVar("Shared")
 TEXT_TO_TEXT = "seq2seq"  # The task of heads that generate a text from a text.
 
 
@@ -46,12 +47,26 @@ class SuiteModel:
         session: the model.
         limit: number of samples of a file to use; ``None`` for all.
         records: whether results go into the manifest of the model's directory.
+        shared: what ``share`` has made.
     """
 
     checkpoint: "Checkpoint"
     session: "Session"
     limit: int | None = None
     records: bool = False
+    shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def share(self, key: str, make: Callable[[], Shared]) -> Shared:
+        """Return what several tasks of a suite need, such as a classifier; the first one makes it.
+
+        Args:
+            key: what it is.
+            make: makes it.
+        """
+        if key not in self.shared:
+            self.shared[key] = make()
+        value: Shared = self.shared[key]
+        return value
 
     @property
     def is_text_to_text(self) -> bool:

@@ -85,5 +85,7 @@ def validated(train: Any, validation: Any, test: Any) -> float:
     """Return the accuracy of the strength that is best on a validation set."""
     scores = []
     for c in NESTED:
-        scores.append(round(100 * regression(*train, c).score(*validation), 2))
-    return float(regression(*train, NESTED[int(np.argmax(scores))]).score(*test))
+        classifier = regression(train[0], train[1], c)
+        scores.append(round(100 * classifier.score(*validation), 2))
+    best = NESTED[int(np.argmax(scores))]
+    return float(regression(train[0], train[1], best).score(*test))

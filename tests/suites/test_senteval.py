@@ -47,7 +47,8 @@ def mrpc(reference: Reference, path: Path) -> tuple[Any, Any]:
     cells = [line.split("\t") for line in path.read_text().splitlines()[1:]]
     rows = [(split_words(row[3]), split_words(row[4]), int(row[0])) for row in cells]
     rows.sort(key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]))
-    first, second = (reference.embed([row[number] for row in rows]) for number in (0, 1))
+    first = reference.embed([row[0] for row in rows])
+    second = reference.embed([row[1] for row in rows])
     return np.c_[np.abs(first - second), first * second], np.array([row[2] for row in rows])
 
 
@@ -90,8 +91,8 @@ def test_folds_within_folds_and_questions(hub_checkpoint: Make, tmp_path: Path) 
     for file in ("train_5500.label", "TREC_10.label"):
         rows = []
         for line in (data / "downstream" / "TREC" / file).read_text("latin-1").splitlines():
-            label, _, question = line.partition(":")
-            rows.append((split_words(question.split(" ", 1)[1]), TREC_LABELS.index(label)))
+            coarse, _, question = line.partition(":")
+            rows.append((split_words(question.split(" ", 1)[1]), TREC_LABELS.index(coarse)))
         splits.append(features(reference, rows))
     train, test = splits
     classifier = regression(*train, best_of_folds(*train, FOLDED, 10))

@@ -5,7 +5,7 @@ cosine of two embeddings with the score that people gave the pair.
 
 Papers treat the parts of a year, such as headlines and images, in different ways. ``spearman`` is
 the correlation over all pairs of a year together, which SimCSE calls "all" and recommends
-(appendix B), as Sentence-BERT does; cosines of different parts are then compared with each other.
+(appendix B); cosines of different parts are then compared with each other.
 ``spearman_mean`` is the mean of the parts' correlations, and ``spearman_wmean`` weights them by
 their pairs, which older papers report.
 """

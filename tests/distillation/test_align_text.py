@@ -1,6 +1,7 @@
 """Students and teachers of other tokens, which are compared by the embeddings of their texts."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from zoo.distillation.losses.base import squared_error
 from zoo.distillation.outputs import pool_texts
 from zoo.distillation.teachers.cached_teacher import CachedTeacher
 from zoo.errors import UsageError
+from zoo.inference.task_warnings import CutTexts
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
 
@@ -98,6 +100,14 @@ def test_the_teacher_reads_the_students_text() -> None:
     for row, real, text in zip(ids, mask, expected, strict=True):
         assert row[real.bool()].tolist() == text.ids
     assert batch.counts["sentence"] == len(texts) * WIDTH["hidden_size"]
+    # Texts that are longer than the teacher reads are counted.
+    aligner = setup.objective.aligner
+    assert aligner is not None and aligner.cut_lines() == []
+    short = replace(aligner, max_tokens=20, cut_texts=CutTexts())
+    short.teacher_tensors(batch.tensors, setup.objective.base)
+    cut = sum(len(text.ids) > 20 for text in expected)
+    line = f"{cut} of {len(texts)} texts were longer than 20 tokens and were cut"
+    assert 1 < cut < len(texts) and short.cut_lines() == [f"for the teacher: {line}"]
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ from zoo.conformance.hf_reference import keep_float64, reference_model
 from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
+from zoo.inference.task_warnings import TaskWarning
 from zoo.inference.torch_session import TorchSession
 from zoo.inspection.inspection import Inspector, Look, readable, words_of
 from zoo.inspection.page import render
@@ -223,10 +224,12 @@ def test_texts_are_cut_and_masks_are_found(tmp_path: Path) -> None:
     checkpoint = checkpoint_of("bert", "none", tmp_path)
     session = TorchSession(checkpoint, "cpu")
     inspector = Inspector(checkpoint, session, word_tokenizer(), max_tokens=4)
-    (view,) = inspector.look("model", [TEXT]).texts
+    with pytest.warns(TaskWarning, match="longer than 4 tokens and was cut; --max-seq-len N shows"):
+        (view,) = inspector.look("model", [TEXT]).texts
     assert view.truncated == 3 and view.masked == [3]
     assert view.stacks[0].tokens == ["w5", "w9", "w30", "w7"]
-    long = Inspector(checkpoint, session, word_tokenizer()).look("model", ["w5 " * 200])
+    with pytest.warns(TaskWarning, match="1 of 1 texts was longer than 64 tokens"):
+        long = Inspector(checkpoint, session, word_tokenizer()).look("model", ["w5 " * 200])
     assert len(long.texts[0].stacks[0].tokens) == min(64, config_of(checkpoint).max_positions)
     with pytest.raises(UsageError, match="no decoder that reads a target"):
         inspector.look("model", [TEXT], target="w5")

@@ -139,28 +139,30 @@ def look(
         checkpoints.append(checkpoint)
     check_layer_and_head(checkpoints[0], references[0], picture)
     from zoo.checkpoint import load_text_tokenizer
+    from zoo.inference.task_warnings import collect_cut_texts
     from zoo.inference.torch_session import TorchSession
     from zoo.inspection.output import write_output
 
     looks = []
     has_target = False
-    for reference, checkpoint in zip(references, checkpoints, strict=True):
-        session = TorchSession(checkpoint, device=device)
-        target = text_target
-        if compared_refs and "decoder_input_ids" not in session.inputs:
-            target = None
-        has_target = has_target or target is not None
-        page = look_at(
-            checkpoint,
-            load_text_tokenizer(checkpoint),
-            session,
-            texts,
-            name=reference,
-            text_target=target,
-            max_seq_len=max_seq_len,
-            top_k=top_k,
-        )
-        looks.append(page.look)
+    with collect_cut_texts():
+        for reference, checkpoint in zip(references, checkpoints, strict=True):
+            session = TorchSession(checkpoint, device=device)
+            target = text_target
+            if compared_refs and "decoder_input_ids" not in session.inputs:
+                target = None
+            has_target = has_target or target is not None
+            page = look_at(
+                checkpoint,
+                load_text_tokenizer(checkpoint),
+                session,
+                texts,
+                name=reference,
+                text_target=target,
+                max_seq_len=max_seq_len,
+                top_k=top_k,
+            )
+            looks.append(page.look)
     if text_target is not None and not has_target:
         raise UsageError(
             "none of the models has a decoder that reads a target",

@@ -8,11 +8,13 @@ import numpy as np
 
 from zoo.checkpoint import load_text_tokenizer
 from zoo.distillation.objective import Distillation, PairedExample
+from zoo.distillation.sentences import READ_BY_TEACHER
 from zoo.errors import UsageError
 from zoo.finetuning.model import text_tokenizer
 from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.rows import TokenizedRows
-from zoo.finetuning.setup import FineTuneSetup, SplitProblems, read_splits
+from zoo.finetuning.setup import FineTuneSetup, SplitProblems, count_cut_texts, read_splits
+from zoo.inference.task_warnings import cut_line
 from zoo.objectives.base import Example
 from zoo.overrides import override
 from zoo.tokenizers import TextTokenizer
@@ -60,12 +62,18 @@ def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneS
     )
     train_split = tasks[0].set_train(_read_samples(base, train_samples, problems))
     eval_split = tasks[0].set_evaluation(_read_samples(base, eval_samples, problems))
+    truncated, total = count_cut_texts(train_split.rows, eval_split.rows)
+    cut_lines = list(base.cut_lines)
+    if truncated:
+        line = cut_line(truncated, total, base.config.max_seq_len)
+        cut_lines.append(f"{READ_BY_TEACHER}{line}")
     compares_heads = all(loss.needs_head for loss in objective.losses)
     compares_tokens = objective.head in TOKEN_HEADS or not compares_heads
     return replace(
         base,
         train_rows=_pair(base.train_rows, train_split.rows, compares_tokens=compares_tokens),
         eval_rows=_pair(base.eval_rows, eval_split.rows, compares_tokens=compares_tokens),
+        cut_lines=cut_lines,
     )
 
 

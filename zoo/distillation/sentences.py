@@ -1,19 +1,21 @@
 """Alignment by text: a student's rows are decoded, and encoded by the teacher's tokenizer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from zoo.distillation.outputs import first_tokens, real_tokens
 from zoo.distillation.teachers.teacher import PREFIX
+from zoo.inference.task_warnings import CutTexts
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MaskedLanguageModelling
 from zoo.tokenizers import TextTokenizer
 
 IDS = "input_ids"
 MASK = "attention_mask"
+READ_BY_TEACHER = "for the teacher: "  # Before the number of texts that were cut.
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,12 @@ class TextAligner:
     student: TextTokenizer
     teacher: TextTokenizer
     max_tokens: int | None  # the teacher's limit; longer texts are truncated
+    # The texts of all batches that this process has prepared, those of evaluations included.
+    cut_texts: CutTexts = field(default_factory=CutTexts)
+
+    def cut_lines(self) -> list[str]:
+        """Return what a run says at its end about texts that were truncated."""
+        return [f"{READ_BY_TEACHER}{line}" for line in self.cut_texts.lines]
 
     def texts(self, tensors: Mapping[str, Tensor], objective: TrainingObjective) -> list[str]:
         """Return the documents of a batch row by row, with their original tokens."""
@@ -41,6 +49,8 @@ class TextAligner:
         encoded = self.teacher.encode(
             self.texts(tensors, objective), max_tokens=self.max_tokens, offsets=False
         )
+        truncated = sum(text.truncated > 0 for text in encoded)
+        self.cut_texts.add(truncated, len(encoded), self.max_tokens, "")
         # a text without tokens, such as white space, becomes one token of padding
         rows = [torch.tensor(text.ids or [self.teacher.pad_id]) for text in encoded]
         ids = nn.utils.rnn.pad_sequence(

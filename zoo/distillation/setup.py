@@ -25,6 +25,7 @@ from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.objectives.base import Batch
 from zoo.overrides import override
 from zoo.training.base import RunSetup
+from zoo.training.callbacks.cut_texts import ReportCutTexts
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
@@ -188,8 +189,13 @@ class DistillSetup(RunSetup):
 
     @override
     def callbacks(self, run: Path) -> list[Callback]:
+        reports = []
+        aligner = self.objective.aligner
+        if aligner is not None:
+            reports.append(ReportCutTexts(lambda _: aligner.cut_lines()))
         return [
             *self.base.callbacks(run),
+            *reports,
             *(CacheCallback(teacher.cache) for teacher in self.objective.cached_teachers),
             Preflight(
                 self.base,

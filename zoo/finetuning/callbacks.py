@@ -84,18 +84,6 @@ class RecordMistakes(Callback):
                 atomic_write(self.run / MISTAKES, encode_json(mistakes))
 
 
-class RepeatWarning(Callback):
-    """Says at the end of a run what it said about the data at its beginning."""
-
-    def __init__(self, line: str) -> None:
-        self.line = line
-
-    @override
-    def on_train_end(self, trainer: Trainer) -> None:
-        if trainer.dist.is_main_process:
-            LOG.warning("warning: %s", self.line)
-
-
 class LoadBestModel(Callback):
     """Loads the best checkpoint at the end of a run, before the final model is written."""
 

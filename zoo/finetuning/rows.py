@@ -33,6 +33,8 @@ class TokenizedRows(ExampleDataset):
     truncated: int = 0  # Number of texts that were truncated.
     # Further sequences with lengths of their own, such as targets; only ``starts`` and ``arrays``.
     others: "tuple[TokenizedTexts, ...]" = ()
+    # Number of texts, where a row has several in a sequence; ``None`` for one in each sequence.
+    num_texts: int | None = None
 
     def __len__(self) -> int:
         return len(self.starts) - 1

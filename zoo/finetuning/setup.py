@@ -23,7 +23,6 @@ from zoo.finetuning.callbacks import (
     EarlyStopping,
     LoadBestModel,
     RecordMistakes,
-    RepeatWarning,
 )
 from zoo.finetuning.mixture import TableMixture, source_paths, table_mixture, train_order
 from zoo.finetuning.model import ModelSetup, Resumed, pretrained_init
@@ -47,6 +46,7 @@ from zoo.overrides import override
 from zoo.plugins import get_family
 from zoo.plugins.tasks import training_task
 from zoo.training.base import RunSetup
+from zoo.training.callbacks.cut_texts import ReportCutTexts
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
@@ -87,7 +87,8 @@ class FineTuneSetup(RunSetup):
     mixture: "TableMixture | None" = None
     # Locations of samples that were skipped after they were read.
     dropped: frozenset[str] = frozenset()
-    cut_line: str = ""  # What the run says at its end about texts that were truncated.
+    # What the run says at its end about texts that were truncated.
+    cut_lines: Sequence[str] = ()
 
     @property
     @override
@@ -305,8 +306,7 @@ class FineTuneSetup(RunSetup):
             callbacks.append(EarlyStopping(patience))
         callbacks.append(RecordMistakes(run, self.objective, self.eval_samples))
         callbacks.append(LoadBestModel(run))
-        if self.cut_line:
-            callbacks.append(RepeatWarning(self.cut_line))
+        callbacks.append(ReportCutTexts(lambda _: self.cut_lines))
         return callbacks
 
 
@@ -350,12 +350,12 @@ def finetune_setup(
         metric_for_best_model=objective.metric_for_best_model,
         greater_is_better=objective.greater_is_better,
     )
-    line_on_cut_texts = _cut_line(config, objective, splits, family.max_seq_len(model.config))
+    cut_lines = _cut_lines(config, objective, splits, family.max_seq_len(model.config))
     if announce:
         problems.announce()
         _announce(config, objective, splits, reviews)
-        if line_on_cut_texts:
-            LOG.warning("warning: %s", line_on_cut_texts)
+        for line in cut_lines:
+            LOG.warning("warning: %s", line)
         for line in _review_warnings(reviews, splits):
             LOG.warning("warning: %s", line)
         for line in task.data.warnings(objective.context, train_split, eval_split):
@@ -380,7 +380,7 @@ def finetune_setup(
         run_tokenizer=model.tokenizer,
         packs_rows=packs_rows,
         announce=announce,
-        cut_line=line_on_cut_texts,
+        cut_lines=cut_lines,
     )
 
 
@@ -554,15 +554,23 @@ def _announce(
         )
 
 
-def _cut_line(
+def count_cut_texts(*parts: TokenizedRows) -> tuple[int, int]:
+    """Return how many texts of rows were truncated, and how many there are."""
+    truncated = 0
+    total = 0
+    for rows in parts:
+        truncated += rows.truncated
+        total += rows.num_texts or len(rows) * (1 + len(rows.others))
+    return truncated, total
+
+
+def _cut_lines(
     config: FineTuneConfig, objective: FineTuning, splits: Splits, limit: int | None
-) -> str:
-    """Return the line on truncated texts, with what reads more of them; empty if there are none."""
-    train_rows, eval_rows = (split.rows for split in splits)
-    truncated = train_rows.truncated + eval_rows.truncated
+) -> list[str]:
+    """Return the line on truncated texts, if there are any, with what reads more of them."""
+    truncated, total = count_cut_texts(*(split.rows for split in splits))
     if not truncated:
-        return ""
-    total = sum(len(rows) * (1 + len(rows.others)) for rows in (train_rows, eval_rows))
+        return []
     remedies = list[str]()
     if config.max_seq_len != limit:
         up_to = f", up to {limit}" if limit else ""
@@ -570,7 +578,7 @@ def _cut_line(
     if DOC_STRIDE in objective.task.options_type.__struct_fields__:
         remedies.append("--doc-stride N reads them in windows")
     remedy = ", ".join(remedies) or "the model cannot read more: split them into several rows"
-    return cut_line(truncated, total, config.max_seq_len, remedy)
+    return [cut_line(truncated, total, config.max_seq_len, remedy)]
 
 
 def _data_record(

@@ -1,5 +1,6 @@
 """What the layers of a model compute for a text: hidden states, attention and predictions."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from zoo.errors import UsageError
 from zoo.inference.processing.batching import collate
 from zoo.inference.processing.numbers import short_floats
 from zoo.inference.task_checks import max_length, token_limits
+from zoo.inference.task_warnings import report_cut_texts
 from zoo.inference.torch_session import TorchSession, to_numpy
 from zoo.nn.capture import Captured, capture, layers_in_order
 from zoo.nn.layers.scalar_mix import ScalarMix
@@ -201,14 +203,14 @@ class Inspector:
                 f"{checkpoint.name} puts virtual tokens before each text, which have no words",
                 "look at its base",
             )
-        limits = token_limits(checkpoint)
+        self.limits = token_limits(checkpoint)
         self.checkpoint = checkpoint
         self.session = session
         self.tokenizer = tokenizer
         # A model that reads characters predicts words, which have a vocabulary of their own.
         self.vocabulary = load_vocabulary(checkpoint) or tokenizer
-        requested_tokens = max_tokens or min([MAX_TOKENS, *limits])
-        self.max_tokens = max_length(requested_tokens, limits)
+        requested_tokens = max_tokens or min([MAX_TOKENS, *self.limits])
+        self.max_tokens = max_length(requested_tokens, self.limits)
         self.top_k = top_k
         self.model: Any = session.model
         self.device = torch.device(session.device)
@@ -225,6 +227,11 @@ class Inspector:
             views = []
             for text, tokens in zip(texts, encoded, strict=True):
                 views.append(self._view(text, tokens, target))
+        cut_texts = sum(tokens.truncated > 0 for tokens in encoded)
+        remedy = ""
+        if self.max_tokens is not None and self.max_tokens < min(self.limits, default=math.inf):
+            remedy = "--max-seq-len N shows more"
+        report_cut_texts(cut_texts, len(encoded), self.max_tokens, remedy)
         name = self.checkpoint.family.name
         head = self.checkpoint.head_name
         return Look(ref, name, head, views, self._mixes())

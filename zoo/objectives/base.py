@@ -177,6 +177,10 @@ class ExampleDataset(ExampleSource):
     def __len__(self) -> int:
         """Return the number of rows."""
 
+    def cut_lines(self) -> list[str]:
+        """Return what a run says at its end about texts that were cut; by default nothing."""
+        return []
+
 
 class TrainingObjective(ABC):
     """Base class of objectives of pretraining and tasks of fine-tuning.

@@ -57,6 +57,16 @@ class SentencePairDataset(ExampleDataset):
         return len(self.pairs)
 
     @override
+    def cut_lines(self) -> list[str]:
+        truncated = int(self.pairs.truncated.sum())
+        if not truncated:
+            return []
+        return [
+            f"{truncated:,} of {len(self.pairs.labels):,} sentence pairs were longer than "
+            f"{self.objective.length:,} tokens and were cut, as in the released code"
+        ]
+
+    @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
         objective = self.objective
         vocabulary = self.objective.vocabulary

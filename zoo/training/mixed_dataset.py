@@ -77,6 +77,14 @@ class MixedDataset(ExampleDataset, RowSources):
         return self._starts[-1]
 
     @override
+    def cut_lines(self) -> list[str]:
+        lines = []
+        for name, dataset in self.datasets.items():
+            if isinstance(dataset, ExampleDataset):
+                lines += [f"{name}: {line}" for line in dataset.cut_lines()]
+        return lines
+
+    @override
     def source_names(self) -> Sequence[str]:
         return list(self.datasets)
 

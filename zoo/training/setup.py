@@ -103,12 +103,16 @@ class PretrainSetup(RunSetup):
 
     @override
     def callbacks(self, run: Path) -> "list[Callback]":
+        from zoo.training.callbacks.cut_texts import ReportCutTexts, cut_training_rows
         from zoo.training.stages import StageCallback
 
-        if self.first_config is None:
-            return []
-        first_steps = self.config.seq_len_warmup_steps
-        return [StageCallback(self.family, self.first_config, self.model_config, first_steps)]
+        callbacks: list[Callback] = [ReportCutTexts(cut_training_rows, warn=False)]
+        if self.first_config is not None:
+            first_steps = self.config.seq_len_warmup_steps
+            callbacks.append(
+                StageCallback(self.family, self.first_config, self.model_config, first_steps)
+            )
+        return callbacks
 
     def row_order(
         self, dataset: ExampleDataset, objective: Objective, first_row: int = 0

@@ -176,13 +176,14 @@ def reference(
     return rows
 
 
-def planned(split: Split, make_block: Any, **options: Any) -> list[list[list[int]]]:
-    """Return the pairs of each row of a plan."""
+def planned(split: Split, make_block: Any, **options: Any) -> tuple[list[list[list[int]]], int]:
+    """Return the pairs of each row of a plan, and how many of them are truncated."""
     blocks = list(pair_row_blocks(split, make_block, **options))
     joined = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
     pairs = np.column_stack([joined["spans"].astype(np.int64), joined["labels"]]).tolist()
     bounds = joined["rows"].tolist()
-    return [pairs[bounds[row] : bounds[row + 1]] for row in range(len(bounds) - 1)]
+    rows = [pairs[bounds[row] : bounds[row + 1]] for row in range(len(bounds) - 1)]
+    return rows, int(joined["truncated"].sum())
 
 
 # The tests
@@ -222,10 +223,13 @@ def test_pairs_are_those_of_the_loop(
         for name, value in zip(names, (*limits, packed, int32_tokens), strict=True):
             patch.setattr(sentence_pair_blocks, name, value)
         rng = generator(3, "pairs")
-        rows = planned(split, make_block, rng=rng, dupe_factor=copies, **options)
+        rows, truncated = planned(split, make_block, rng=rng, dupe_factor=copies, **options)
         rng = generator(3, "pairs")
         expected = reference(split, KINDS[make_block], copies=copies, rng=rng, **options)
     assert rows == expected
+    # A pair that was cut fills a row, and so may others.
+    full = sum(pair[1] - pair[0] + pair[3] - pair[2] == length - 3 for row in rows for pair in row)
+    assert truncated <= full
 
 
 @pytest.mark.parametrize("make_block", KINDS, ids=KINDS.values())

@@ -69,6 +69,12 @@ def test_rows_are_those_of_the_former_implementation(
     ours = make_pairs(split, kind, rng=generator(seed, "pairs"), **options)
     expected = former.make_pairs(split, KINDS[kind], rng=generator(seed, "pairs"), **options)
     assert_equal(ours, expected)
+    draw = former.uniform(generator(seed, "pairs")).__next__
+    cut = 0
+    for _ in range(copies):
+        for start, end, other_start, other_end, _ in KINDS[kind](split, length - 3, draw):
+            cut += end - start + other_end - other_start > length - 3
+    assert ours.truncated.tolist() == [cut]
     assert len(ours.labels) > 50 or (kind is consecutive_pairs and most == 1)
 
 

@@ -14,6 +14,7 @@ from tests.evaluation.conftest import Small
 from zoo.api import Model
 from zoo.errors import UsageError
 from zoo.inference.scoring import CausalScorer, ScoredRow
+from zoo.inference.task_warnings import TaskWarning
 from zoo.tasks import make_evaluation
 from zoo.tasks.likelihood.perplexity import split_row
 
@@ -106,7 +107,9 @@ def test_bytes_are_counted_where_no_text_is_cut(small: Small, tmp_path: Path) ->
     file.write_text("a b c")
     assert "bits_per_byte" in task.evaluate([file]).metrics
     file.write_text("a b c " * 40)
-    metrics = task.evaluate([file]).metrics
+    with pytest.warns(TaskWarning, match="1 of 1 texts was longer than 40 tokens and was cut"):
+        metrics = task.evaluate([file]).metrics
+    assert metrics["truncated"] == 1
     assert metrics["truncated_tokens"] > 0 and "bits_per_byte" not in metrics
 
 

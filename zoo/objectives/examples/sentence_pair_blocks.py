@@ -89,14 +89,17 @@ def pair_row_blocks(
         "rows": np.zeros(1, np.int64),
         "spans": np.empty((0, 4), dtype),
         "labels": np.empty(0, np.uint8),
+        "truncated": np.empty(0, np.int64),
     }
     first_pair = 0
+    truncated = 0
     spans: list[NDArray[Any]] = []
     labels: list[NDArray[np.uint8]] = []
     with progress("making sentence pairs", tokens * dupe_factor, unit="tokens") as advance:
         for _ in range(dupe_factor):
             for group in document_groups(split):
                 group_spans, group_labels = make_block(group, max_tokens, rng)
+                truncated += count_longer(group_spans, max_tokens)
                 group_spans = truncate_block(group_spans, max_tokens, rng)
                 spans.append(group_spans.astype(dtype) + dtype.type(group.start))
                 labels.append(group_labels)
@@ -106,9 +109,11 @@ def pair_row_blocks(
                     first_pair += len(block["labels"])
                     spans.clear()
                     labels.clear()
-                    yield block
+                    yield {**block, "truncated": np.array([truncated])}
+                    truncated = 0
     if labels:
-        yield _pack(spans, labels, length, special_tokens, first_pair)
+        block = _pack(spans, labels, length, special_tokens, first_pair)
+        yield {**block, "truncated": np.array([truncated])}
 
 
 def document_groups(split: Split) -> Iterator[DocumentGroup]:
@@ -328,6 +333,12 @@ def _concatenate(blocks: list[NDArray[Any]], dtype: np.dtype[Any]) -> Integers:
     return np.concatenate([np.empty((0, 4), dtype), *blocks])
 
 
+def count_longer(spans: Integers, max_tokens: int) -> int:
+    """Return how many pairs, (pairs, 4), have more than a number of tokens."""
+    sizes = spans[:, 1] - spans[:, 0] + spans[:, 3] - spans[:, 2]
+    return int((sizes > max_tokens).sum())
+
+
 def truncate_block(spans: Integers, max_tokens: int, rng: np.random.Generator) -> Integers:
     """Truncate pairs to a number of tokens, as ``sentence_pair_data.truncate_pairs`` does.
 
@@ -380,7 +391,7 @@ def _pack(
     special_tokens: int,
     first_pair: int,
 ) -> Arrays:
-    """Pack pairs into rows; return a part of the arrays of ``SentencePairRows``."""
+    """Pack pairs into rows; return a part of the first three arrays of ``SentencePairRows``."""
     all_spans = np.concatenate(spans)
     sizes = all_spans[:, 1] - all_spans[:, 0] + all_spans[:, 3] - all_spans[:, 2] + special_tokens
     row_numbers = best_fit_decreasing(sizes.astype(np.min_scalar_type(length)), length)

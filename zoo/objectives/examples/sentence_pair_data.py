@@ -26,6 +26,7 @@ from zoo.objectives.examples.sentence_pair_blocks import (
     SHORT_FRACTION,
     BlockGenerator,
     consecutive_block,
+    count_longer,
     next_sentence_block,
     pair_row_blocks,
     span_dtype,
@@ -35,7 +36,7 @@ from zoo.version import __version__
 
 BLOCK_PAIRS = 1 << 18  # Pairs that are converted to arrays, or truncated, at once.
 CACHED_SENTENCES = 50_000  # Splits with fewer sentences take less time than their cache.
-VERSION = 2  # Version of the pairs and of their arrays. Increase it when either changes.
+VERSION = 3  # Version of the pairs and of their arrays. Increase it when either changes.
 
 Pair = tuple[int, int, int, int, int]  # start, end of the first and of the second segment, label
 Draw = Callable[[], float]
@@ -51,6 +52,7 @@ class SentencePairRows:
     # 4), uint32, or int64 if the split has more tokens
     spans: NDArray[np.integer[Any]]
     labels: NDArray[np.uint8]
+    truncated: NDArray[np.int64]  # numbers of pairs that were truncated, which add up
 
     def __len__(self) -> int:
         return len(self.rows) - 1
@@ -94,6 +96,7 @@ def cached_pairs(
             "rows": np.empty(0, np.int64),
             "spans": np.empty((0, 4), span_dtype(split)),
             "labels": np.empty(0, np.uint8),
+            "truncated": np.empty(0, np.int64),
         }
 
         def blocks() -> Iterator[Arrays]:
@@ -163,9 +166,12 @@ def make_pairs(
     spans = np.concatenate([np.empty((0, 4), dtype), *blocks])
     blocks.clear()
     sizes = np.empty(len(spans), dtype=np.min_scalar_type(length))
+    truncated = 0
     for start in range(0, len(spans), BLOCK_PAIRS):
         block = spans[start : start + BLOCK_PAIRS]
-        block[:] = truncate_pairs(block.astype(np.int64), max_tokens, rng)
+        long_spans = block.astype(np.int64)
+        truncated += count_longer(long_spans, max_tokens)
+        block[:] = truncate_pairs(long_spans, max_tokens, rng)
         pair_tokens = block[:, 1] - block[:, 0] + block[:, 3] - block[:, 2]
         sizes[start : start + BLOCK_PAIRS] = pair_tokens + special_tokens
     row_numbers = best_fit_decreasing(sizes, length)
@@ -173,7 +179,8 @@ def make_pairs(
     rows = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(row_numbers))])
     order = np.argsort(row_numbers, kind="stable")
     del row_numbers
-    return SentencePairRows(rows, spans[order], np.concatenate(labels)[order])
+    all_labels = np.concatenate(labels)[order]
+    return SentencePairRows(rows, spans[order], all_labels, np.array([truncated]))
 
 
 def _pair_blocks(pairs: Iterator[Pair]) -> Iterator[NDArray[np.int64]]:

@@ -9,6 +9,7 @@ from zoo.data.readers.documents import ReaderConfig, expand_paths, read_document
 from zoo.errors import UsageError
 from zoo.evaluation.base import TEXTS_AT_ONCE, LikelihoodEvaluation, RestartableIterable, Result
 from zoo.inference.scoring import CausalScorer, MaskedScorer, ScoredRow, Scorer, TextScore
+from zoo.inference.task_warnings import report_cut_texts
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 from zoo.metrics.likelihood import likelihood_metrics
 from zoo.overrides import override
@@ -91,6 +92,7 @@ class PseudoPerplexity(LikelihoodEvaluation):
         if not texts.truncated:
             return result
         metrics = dict(result.metrics)
+        report_cut_texts(texts.cut_texts, texts.count, self.scorer.max_tokens, "")
         # The size is that of the full texts, and only a part of their tokens was scored.
         metrics.pop("bits_per_byte", None)
         metrics["truncated_tokens"] = texts.truncated
@@ -103,13 +105,19 @@ class PseudoPerplexity(LikelihoodEvaluation):
 
 
 class TextStream:
-    """Texts that are tokenized in chunks and dropped; counts them, their bytes and cut tokens."""
+    """Texts that are tokenized in chunks and dropped.
+
+    Attributes:
+        count, size: number of texts that were read, and of their bytes.
+        cut_texts, truncated: number of texts that were cut, and of tokens that they lost.
+    """
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = iter(texts)
         self.count = 0
         self.size = 0
         self.truncated = 0
+        self.cut_texts = 0
 
     def encode(self, tokenizer: "TextTokenizer", max_tokens: int | None) -> "Iterator[Encoded]":
         """Yield the tokens of each text, without positions in characters."""
@@ -119,6 +127,7 @@ class TextStream:
                 return
             for text in tokenizer.encode(chunk, max_tokens=max_tokens, offsets=False):
                 self.truncated += text.truncated
+                self.cut_texts += text.truncated > 0
                 yield text
 
     def _chunk(self) -> Iterator[str]:

@@ -118,7 +118,9 @@ class ChoiceInputs(TaskInputs[ChoiceSample]):
         }
         starts = tokens.starts[np.cumsum([0, *choices])]
         counts = {NEXT_TOKEN: choices} if context.options.lm_coef else {}
-        return TokenizedRows(starts, tokens.arrays, values, counts, tokens.truncated)
+        return TokenizedRows(
+            starts, tokens.arrays, values, counts, tokens.truncated, num_texts=len(texts)
+        )
 
     @override
     def collate(

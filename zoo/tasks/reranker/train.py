@@ -242,6 +242,7 @@ class RankingInputs(TaskInputs[TextList]):
             {name: np.fromiter(parts, object, len(parts)) for name, parts in values.items()},
             {context.name: np.array(counts)},
             tokens.truncated,
+            num_texts=int(ends[-1]),
         )
 
     @override

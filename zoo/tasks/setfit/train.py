@@ -218,7 +218,14 @@ def pair_rows(
         FITTED: is_fitted[pairs.first],
         COUNTED: is_counted,
     }
-    return TokenizedRows(tokens.starts[::2], tokens.arrays, values, {}, tokens.truncated)
+    return TokenizedRows(
+        tokens.starts[::2],
+        tokens.arrays,
+        values,
+        {},
+        tokens.truncated,
+        num_texts=len(indices),
+    )
 
 
 class PairCosineError(TaskLoss):

@@ -15,6 +15,7 @@ from torch import Tensor
 import zoo
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
+from tests.finetuning.making import finetune, labelled, settings
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import keep_float64, reference_model
 from zoo.errors import UsageError, VerificationError
@@ -372,3 +373,53 @@ def test_graphs_compute_windows_of_all_lengths(head: str, tmp_path: Path) -> Non
             if tensor.shape[:2] == mask.shape:
                 difference = difference[mask == 1]
             assert difference.max() < 1e-4, lengths
+
+
+def test_commands_take_other_global_tokens(roberta: Path, tmp_path: Path) -> None:
+    """A model that is opened with other tokens computes as one that was converted with them."""
+    zoo.convert(roberta, output=tmp_path / "long", family="longformer", max_seq_len=100)
+    zoo.convert(tmp_path / "long", output=tmp_path / "chosen", global_tokens="0,5")
+    plain = load_checkpoint(tmp_path / "long")
+    changed = plain.with_global_tokens("0,5")
+    input_ids = torch.arange(4, 68)[None]
+    mask = torch.ones_like(input_ids)
+    outputs = []
+    for checkpoint in (changed, load_checkpoint(tmp_path / "chosen"), plain):
+        model: Any = load_model(checkpoint, torch.float32)
+        outputs.append(model(input_ids, mask)["logits"])
+    assert torch.equal(outputs[0], outputs[1]) and not torch.equal(outputs[0], outputs[2])
+    # Caches tell both apart, and what is written of the model records the tokens.
+    assert changed.identity != plain.identity and changed.file_digests != plain.file_digests
+    assert changed.model.config["global_tokens"] == (0, 5)
+    assert plain.with_global_tokens(None) is plain
+    model = zoo.load(tmp_path / "long", backend="cpu", global_tokens="first")
+    assert model.checkpoint.config.global_tokens == "first"
+    for path, text, message in (
+        (tmp_path / "long", "0,100", "position 100, and a row has the positions 0 to 99"),
+        (roberta, "first", "attention of roberta has no global tokens"),
+    ):
+        with pytest.raises(UsageError, match=f"--global-tokens: .*{message}"):
+            zoo.load(path, backend="cpu", global_tokens=text)
+
+
+@pytest.mark.long
+def test_a_fine_tuned_and_an_exported_model_record_their_global_tokens(tmp_path: Path) -> None:
+    config = {"global_tokens": "separators"}
+    table = labelled(tmp_path / "table.jsonl")
+    run = finetune(tmp_path / "run", settings("longformer", table, max_steps=2, config=config))
+    trained = run / "model"
+    assert load_checkpoint(trained).model.config["global_tokens"] == "separators"
+    again = finetune(
+        tmp_path / "again", settings(trained, table, max_steps=2, config={"global_tokens": "0,2"})
+    )
+    assert load_checkpoint(again / "model").model.config["global_tokens"] == [0, 2]
+    zoo.export(trained, output=tmp_path / "graph", global_tokens="none")
+    graph = load_checkpoint(tmp_path / "graph")
+    assert graph.model.config["global_tokens"] == "none"
+    text = "a b c d"
+    chosen = zoo.load(trained, backend="cpu", global_tokens="none").classify([text])[0]
+    exported = zoo.load(tmp_path / "graph").classify([text])[0]
+    assert exported["scores"] == pytest.approx(chosen["scores"], abs=1e-5)
+    assert chosen["scores"] != zoo.load(trained, backend="cpu").classify([text])[0]["scores"]
+    with pytest.raises(UsageError, match="export the model again with --global-tokens"):
+        zoo.load(tmp_path / "graph", global_tokens="first")

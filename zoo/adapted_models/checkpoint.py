@@ -78,12 +78,14 @@ class AdaptedCheckpoint(Checkpoint):
     @property
     @override
     def identity(self) -> bytes:
-        return b"".join(part.identity for part in (self.base, *self.adapters))
+        parts = [part.identity for part in (self.base, *self.adapters)]
+        return b"".join([*parts, self._changes])
 
     @property
     @override
     def file_digests(self) -> bytes:
-        return b"".join(part.file_digests for part in (self.base, *self.adapters))
+        parts = [part.file_digests for part in (self.base, *self.adapters)]
+        return b"".join([*parts, self._changes])
 
     @property
     @override

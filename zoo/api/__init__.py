@@ -47,6 +47,7 @@ def load(
     revision: str | None = None,
     offline: bool = False,
     adapter: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    global_tokens: str | None = None,
 ) -> "Model":
     """Load a model; download and convert it first where needed.
 
@@ -60,13 +61,14 @@ def load(
         revision: branch, tag or commit of a Hub repository.
         offline: open no connection.
         adapter: directory of an adapter to apply, or several, see ``zoo finetune --adapter``.
+        global_tokens: tokens with global attention in place of the model's, see ``zoo.convert``.
 
     Returns:
         the model, ready to run.
 
     Raises:
-        UsageError: no model has that name, the backend is not available here, or an adapter is of
-            another family.
+        UsageError: no model has that name, the backend is not available here, an adapter is of
+            another family, or the model has no global attention.
         SourceError: the model could not be downloaded.
         VerificationError: its files are damaged, or an adapter is of another model.
 
@@ -81,7 +83,13 @@ def load(
     from zoo.io.remote.cache import forget_snapshots
 
     forget_snapshots()
-    checkpoint = resolve_adapted(fspath(ref), as_paths(adapter), revision=revision, offline=offline)
+    checkpoint = resolve_adapted(
+        fspath(ref),
+        as_paths(adapter),
+        global_tokens=global_tokens,
+        revision=revision,
+        offline=offline,
+    )
     session = open_session(checkpoint, backend, device, dtype, threads)
     return Model(checkpoint, session)
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("zoo")
 OnPrediction = Callable[[Mapping[str, Any]], None]
-LOADED = ("backend", "device", "dtype", "threads", "revision", "adapter")  # only for references
+# Options that are only for references.
+LOADED = ("backend", "device", "dtype", "threads", "revision", "adapter", "global_tokens")
 # The files of ``figures``.
 CONFUSION_FILE = "confusion.svg"
 RELIABILITY_FILE = "reliability.svg"
@@ -39,6 +40,7 @@ def evaluate(
     suite: str | None = None,
     tasks: str | Sequence[str] = (),
     adapter: AnyPaths = (),
+    global_tokens: str | None = None,
     limit: int | None = None,
     predictions: AnyPath | None = None,
     report: AnyPath | None = None,
@@ -70,6 +72,7 @@ def evaluate(
             text-to-text model.
         tasks: names of the suite's tasks to evaluate; by default all.
         adapter: see ``zoo.load``.
+        global_tokens: see ``zoo.load``.
         limit: number of examples; by default all.
         predictions: file for each sample with its label and prediction: ``.jsonl``, ``.csv``,
             ``.tsv`` or ``.parquet``.
@@ -127,6 +130,7 @@ def evaluate(
         "compute": {"backend": backend, "device": device, "dtype": dtype, "threads": threads},
         "source": {
             "adapter": as_paths(adapter),
+            "global_tokens": global_tokens,
             "revision": revision,
             "offline": offline,
             "lock": as_path(lock, "file"),
@@ -179,7 +183,7 @@ class EvaluationCall:
     Args:
         model: see ``evaluate``, as the other arguments.
         compute: backend, device, dtype and threads.
-        source: adapter, revision, offline and lock.
+        source: values of ``SOURCE_OPTIONS`` of ``zoo.api.task_models``.
         options: options of the task.
     """
 
@@ -282,7 +286,10 @@ class EvaluationCall:
                 break
         result = replace(result, metrics=metrics)
         if self.recorded:
-            entry = evaluation_record(self.task, self._files, self.options, session, result)
+            settings = dict(self.options)
+            if checkpoint.global_tokens is not None:
+                settings["global_tokens"] = checkpoint.global_tokens
+            entry = evaluation_record(self.task, self._files, settings, session, result)
             record_evaluation(checkpoint.path, entry)
         return result
 

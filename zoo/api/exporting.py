@@ -73,6 +73,7 @@ def export(
     sif_coefficient: float | None = None,
     max_drop: float | None = None,
     adapter: AnyPaths = (),
+    global_tokens: str | None = None,
     eval: AnyPath | None = None,
     text: str | None = None,
     pair: str | None = None,
@@ -115,6 +116,7 @@ def export(
         sif_coefficient: weight of rare tokens in static embeddings; 0 for equal weights.
         max_drop: largest loss of a quantized model; by default 0.01, and 0.6 for ``static``.
         adapter: directory of an adapter to apply, or several.
+        global_tokens: tokens with global attention in place of the model's, see ``zoo.convert``.
         eval: texts that quantized models are compared on, or a table with labels; by default books
             of the package.
         text: column of the text in a table.
@@ -174,6 +176,7 @@ def export(
     adapters = as_paths(adapter)
     source: dict[str, Any] = {
         "head": head,
+        "global_tokens": global_tokens,
         "revision": revision,
         "offline": offline,
         "lock": as_path(lock, "file"),

@@ -109,6 +109,7 @@ def run(
     max_batch_tokens: int | None = None,
     batch_size: int | None = None,
     adapter: AnyPaths = (),
+    global_tokens: str | None = None,
     backend: str = "auto",
     device: str | None = None,
     dtype: str | None = None,
@@ -148,6 +149,7 @@ def run(
         max_batch_tokens: largest number of tokens per batch, with padding.
         batch_size: largest number of texts per batch; by default as many as are fastest.
         adapter: directory of an adapter to apply, or several.
+        global_tokens: tokens with global attention in place of the model's, see ``zoo.convert``.
         backend: where the model runs; ``auto`` is the fastest that ``zoo bench`` measured here.
         device: device, such as ``cuda:1``.
         dtype: dtype of the computation.
@@ -192,6 +194,7 @@ def run(
         "text": text,
         "pair": pair,
         "adapter": as_paths(adapter),
+        "global_tokens": global_tokens,
         "backend": backend,
         "device": device,
         "dtype": dtype,

@@ -48,6 +48,7 @@ FINETUNE_SETTINGS = SHARED_SETTINGS | {
     "skip_invalid": "data.skip_invalid",
     "preset": "preset",
     "adapter": "adapter.method",
+    "global_tokens": "config.global_tokens",
     "freeze": "freeze_layers",
     "tokenizer": "tokenizer",
     "lowercase": "lowercase",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # Options that choose a model, and where it runs.
 MODEL_OPTIONS = (
     "adapter",
+    "global_tokens",
     "revision",
     "offline",
     "lock",
@@ -21,6 +22,7 @@ MODEL_OPTIONS = (
     "dtype",
     "threads",
 )
+SOURCE_OPTIONS = ("adapter", "global_tokens", "revision", "offline", "lock")  # What is loaded.
 
 
 def open_model(
@@ -38,9 +40,9 @@ def open_model(
     from zoo.exporting.session import open_session
 
     task_class: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
-    source_options = {key: model_options[key] for key in ("revision", "offline", "lock")}
+    source_options = {key: model_options[key] for key in SOURCE_OPTIONS}
     compute = {key: model_options[key] for key in ("backend", "device", "dtype", "threads")}
-    checkpoint = resolve_adapted(ref, model_options["adapter"], **source_options)
+    checkpoint = resolve_adapted(ref, source_options.pop("adapter"), **source_options)
     task_class.require_head(checkpoint)  # Loading the weights is slow: check this before.
     task_class.check_options(checkpoint, task_options)
     needs = task_class.needs(checkpoint, task_options)

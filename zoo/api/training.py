@@ -408,6 +408,7 @@ def finetune(
     skip_invalid: bool | None = None,
     preset: str | None = None,
     adapter: str | None = None,
+    global_tokens: str | None = None,
     freeze: int | None = None,
     size: str | None = None,
     tokenizer: AnyPath | None = None,
@@ -456,6 +457,7 @@ def finetune(
         skip_invalid: leave out rows that cannot be used, and count them.
         preset: defaults: ``paper``, ``stable``, or the family's others.
         adapter: train an adapter of this method, and keep the model as it is.
+        global_tokens: tokens with global attention in place of the model's, see ``zoo.convert``.
         freeze: train neither the embeddings nor this number of the lowest layers.
         size: size of a model with random weights.
         tokenizer: model whose tokenizer a model with random weights uses; by default one is
@@ -538,6 +540,7 @@ def finetune(
         "skip_invalid": skip_invalid,
         "preset": preset,
         "adapter": adapter,
+        "global_tokens": global_tokens,
         "freeze": freeze,
         "size": size,
         "tokenizer": None if tokenizer is None else as_reference(tokenizer),

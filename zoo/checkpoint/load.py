@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from zoo.checkpoint.records import (
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.families.base import EMBEDDING, Family, Head
 from zoo.families.config import Config
+from zoo.families.global_tokens import with_global_tokens
 from zoo.io.digests.verified import require_blake3
 from zoo.io.json import encode_json, read_json_record
 from zoo.io.paths import safe_join
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from zoo.families.onnx import OnnxSpec
     from zoo.sentence_models.module_weights import ModuleWeights
 
+GLOBAL_TOKENS = "global_tokens"  # Field of configurations.
 ONNX = "onnx"  # The target of exports whose record names none.
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -51,6 +53,8 @@ class Checkpoint:
     config: Config
     # what the user called the model, where that is not its directory
     reference: str = field(default="", kw_only=True, compare=False)
+    # the tokens with global attention that replace those of ``config.json``, if any
+    global_tokens: str | None = field(default=None, kw_only=True)
 
     @property
     def name(self) -> str:
@@ -74,6 +78,25 @@ class Checkpoint:
         if selected is pooling:
             return self
         return replace(self, model=msgspec.structs.replace(self.model, pooling=selected))
+
+    def with_global_tokens(self, text: str | None) -> Self:
+        """Return the description with other tokens of global attention; ``None`` for its own.
+
+        Raises:
+            UsageError: the model has no global attention, the tokens do not fit, or the model is an
+                export.
+        """
+        if text is None:
+            return self
+        config = with_global_tokens(self.family, self.config, text)
+        if self.is_export:
+            raise UsageError(
+                f"{self.name} is an export, whose global tokens are those that it was made with",
+                "export the model again with --global-tokens",
+            )
+        values = {**self.model.config, GLOBAL_TOKENS: msgspec.to_builtins(config)[GLOBAL_TOKENS]}
+        model = msgspec.structs.replace(self.model, config=values)
+        return replace(self, config=config, model=model, global_tokens=text)
 
     @property
     def head_name(self) -> str:
@@ -118,13 +141,18 @@ class Checkpoint:
         for name, digest in self.manifest.files.items():
             if not name.endswith(".md"):  # Pages compute nothing.
                 digests[name] = digest.blake3
-        return encode_json(dict(sorted(digests.items())))
+        return encode_json(dict(sorted(digests.items()))) + self._changes
 
     @property
     def identity(self) -> bytes:
         """Bytes that differ between models, for keys of caches."""
         manifest = msgspec.structs.replace(self.manifest, evaluations=[])
-        return encode_manifest(manifest) + (self.path / CONFIG).read_bytes()
+        return encode_manifest(manifest) + (self.path / CONFIG).read_bytes() + self._changes
+
+    @property
+    def _changes(self) -> bytes:
+        """What differs from the files: empty, or the tokens with global attention."""
+        return b"" if self.global_tokens is None else self.global_tokens.encode()
 
     @property
     def is_adapter(self) -> bool:

@@ -80,6 +80,12 @@ SHARED = {
     "adapter": SharedOption(
         ("--adapter",), "DIR", "Apply an adapter to the model; in training, the method of one."
     ),
+    "global_tokens": SharedOption(
+        ("--global-tokens",),
+        "RULE",
+        "Tokens with global attention, in models that attend to windows: task, none, first, "
+        "question, choice, separators, or positions such as 0,5,17.  [default: the model's]",
+    ),
     "tokenizer": SharedOption(
         ("--tokenizer",), "REF", "Model whose tokenizer is used, or train to train one."
     ),
@@ -249,3 +255,4 @@ adapter_option = shared_option(
     type=PATH,
     metavar="DIR",
 )
+global_tokens_option = shared_option("global_tokens")

@@ -178,15 +178,21 @@ def base_problem(adapter: "Checkpoint") -> str | None:
 
 
 def resolve_adapted(
-    text: str | None, adapters: "Sequence[Path | str]", *, head: str | None = None, **options: Any
+    text: str | None,
+    adapters: "Sequence[Path | str]",
+    *,
+    head: str | None = None,
+    global_tokens: str | None = None,
+    **options: Any,
 ) -> "Checkpoint":
     """Return the checkpoint of a reference with adapters; see ``resolve_checkpoint``.
 
-    Without a reference, it is the base that the first adapter names.
+    Without a reference, it is the base that the first adapter names. ``global_tokens`` replaces its
+    tokens with global attention, see ``Checkpoint.with_global_tokens``.
     """
     if not adapters:
         assert text is not None, "a model has a reference"
-        return resolve_checkpoint(text, head=head, **options)
+        return resolve_checkpoint(text, head=head, **options).with_global_tokens(global_tokens)
     from zoo.adapted_models.checkpoint import AdaptedCheckpoint, adapter_record, load_adapter
 
     checkpoints = [load_adapter(fetch(path)) for path in adapters]
@@ -203,7 +209,8 @@ def resolve_adapted(
         base = resolve_base(first_adapter.path, reference, hint, **options)
     else:
         base = resolve_checkpoint(text, **options)
-    return AdaptedCheckpoint.from_adapters(base, checkpoints)
+    checkpoint = AdaptedCheckpoint.from_adapters(base, checkpoints)
+    return checkpoint.with_global_tokens(global_tokens)
 
 
 def _check_lock(checkpoint: "Checkpoint", path: Path | None, text: str) -> "Checkpoint":

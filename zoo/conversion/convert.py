@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-
 from zoo.checkpoint.digests import MODEL_CARD
 from zoo.conversion.checks import FileStates, check_constant, equal_values, require_bitwise_equal
 from zoo.conversion.dtypes import align_codes, cast, cast_pieces, parse_dtype
@@ -28,7 +26,7 @@ from zoo.conversion.tokenizer import SourceTokenizer, unique_vocabulary
 from zoo.conversion.writers import LAYOUTS, LayoutWriter
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.families.config import Config
-from zoo.families.global_tokens import parse_global_tokens
+from zoo.families.global_tokens import with_global_tokens
 from zoo.hub.source import CheckpointDir
 from zoo.hub.upload.plan import CardMetadata
 from zoo.io.digests.background import BackgroundHasher
@@ -102,7 +100,8 @@ def convert(
     states = FileStates(sources)
     opened = open_source(source, allow_pickle=allow_pickle, ignore_crc=ignore_crc)
     opened = replace(opened, config=with_labels(opened.config, labels))
-    opened = replace(opened, config=with_global_tokens(opened, global_tokens))
+    config = with_global_tokens(opened.family, opened.config, global_tokens)
+    opened = replace(opened, config=config)
     with opened.reader:
         plan = plan_conversion(opened, head, init=init_head)
         if labels is not None:
@@ -162,31 +161,6 @@ def convert(
                 paths += reader.files
             states.check(paths)
             return report
-
-
-def with_global_tokens(opened: OpenCheckpoint, text: str | None) -> Config:
-    """Return the configuration of a checkpoint with other global tokens.
-
-    Args:
-        opened: the checkpoint.
-        text: the name of a rule or positions, see ``parse_global_tokens``; ``None`` for those that
-            it has.
-
-    Raises:
-        UsageError: the model has no global attention, or the tokens do not fit.
-    """
-    config = opened.config
-    if text is None:
-        return config
-    if not hasattr(config, "global_tokens"):
-        raise UsageError(
-            f"--global-tokens: the attention of {opened.family.name} has no global tokens",
-            "leave it out",
-        )
-    try:
-        return msgspec.structs.replace(config, global_tokens=parse_global_tokens(text))
-    except ValueError as error:
-        raise UsageError(f"--global-tokens: {error}") from error
 
 
 def source_card_facts(source: CheckpointDir) -> CardMetadata:

@@ -1,7 +1,16 @@
 """Settings of families whose attention is limited to windows, and to some global tokens."""
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, get_args
+
+import msgspec
+
+from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from zoo.families.base import Family
+
+AnyConfig = TypeVar("AnyConfig", bound=msgspec.Struct)
 
 GlobalTokenRuleName: TypeAlias = Literal[
     "task", "none", "first", "question", "choice", "separators"
@@ -28,6 +37,30 @@ def parse_global_tokens(text: str) -> GlobalTokenChoice:
             raise ValueError(f"{text!r} is not one of {words}, nor positions such as 0,5,17")
         positions.append(int(part))
     return tuple(positions)
+
+
+def with_global_tokens(family: "Family", config: AnyConfig, text: str | None) -> AnyConfig:
+    """Return a configuration with other global tokens.
+
+    Args:
+        family: the family of the model.
+        config: its configuration.
+        text: the name of a rule or positions, see ``parse_global_tokens``; ``None`` for those that
+            it has.
+
+    Raises:
+        UsageError: the model has no global attention, or the tokens do not fit.
+    """
+    if text is None:
+        return config
+    if not hasattr(config, "global_tokens"):
+        raise UsageError(
+            f"--global-tokens: the attention of {family.name} has no global tokens", "leave it out"
+        )
+    try:
+        return msgspec.structs.replace(config, global_tokens=parse_global_tokens(text))
+    except ValueError as error:
+        raise UsageError(f"--global-tokens: {error}") from error
 
 
 def check_global_tokens(choice: GlobalTokenChoice, max_seq_len: int) -> None:

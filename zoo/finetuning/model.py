@@ -14,6 +14,7 @@ from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
+from zoo.families.global_tokens import with_global_tokens
 from zoo.finetuning.heads import check_head, kept_labels, unnamed_labels
 from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.task import FineTuningTask
@@ -34,6 +35,7 @@ FIELDS = {
     "pooling": "other pooling of texts than their own",
     "sentence_head": "classifier of embeddings",
 }
+GLOBAL_TOKENS = "global_tokens"  # Field of a configuration that no weight depends on.
 Resumed = tuple[Path, RunManifest]  # directory and manifest of a run that is resumed
 
 
@@ -207,9 +209,12 @@ def fit_config(
 ) -> Config:
     """Return the configuration of the model to train."""
     base = config_of_size(family, config.size or "tiny") if init is None else init.config
-    require_fields(family, config.config, "config")
+    changes = dict(config.config)
+    if isinstance(changes.get(GLOBAL_TOKENS), str):
+        base = with_global_tokens(family, base, changes.pop(GLOBAL_TOKENS))
+    require_fields(family, changes, "config")
     for name in config.config:
-        if init is not None and not name.endswith(DROPOUT):
+        if init is not None and not name.endswith(DROPOUT) and name != GLOBAL_TOKENS:
             raise UsageError(f"config.{name} cannot change in a pretrained model", "leave it out")
     derived: dict[str, Any] = {
         "labels": task.data.output_names(labels) or base.labels,
@@ -230,7 +235,7 @@ def fit_config(
         elif size > base.vocab_size:  # the task added tokens
             derived["vocab_size"] = size
     try:
-        tree = {**msgspec.to_builtins(base), **derived, **config.config}
+        tree = {**msgspec.to_builtins(base), **derived, **changes}
         fitted: Config = msgspec.convert(tree, type(base))
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"{family.name}, config: {error}") from error

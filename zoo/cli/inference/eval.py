@@ -14,6 +14,7 @@ from zoo.cli.options import (
     backend_options,
     common_options,
     count_option,
+    global_tokens_option,
     hub_options,
     reference_argument,
     shared_option,
@@ -94,6 +95,7 @@ columns are named, or counted from 1 in a file without a header.""",
     type=InputFile(),
 )
 @adapter_option
+@global_tokens_option
 @count_option("--limit", "Number of examples.  [default: all]")
 @task_options("evaluate")
 @click.option(
@@ -153,13 +155,14 @@ def command(
     """
     from zoo.api.evaluating_suites import SuiteCall, require_all_files
     from zoo.api.evaluation import EvaluationCall, evaluate_files, require_output_folder
+    from zoo.api.task_models import SOURCE_OPTIONS
 
     if data_folder is not None:
         if suite is None:
             raise UsageError(f"{data_folder} is a folder of --suite", "name other data by --eval")
         eval_data = (*eval_data, data_folder)
 
-    source = {name: options.pop(name) for name in ("adapter", "revision", "offline", "lock")}
+    source = {name: options.pop(name) for name in SOURCE_OPTIONS}
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
     call: dict[str, Any] = {
         "model": ref,

@@ -9,6 +9,7 @@ from zoo.cli.completion import FAMILY, HEAD, MODEL_TYPE
 from zoo.cli.options import (
     common_options,
     force_option,
+    global_tokens_option,
     hub_options,
     output_option,
     reference_argument,
@@ -98,12 +99,7 @@ Examples:
     metavar="F",
     help="With --max-seq-len, family with attention to windows that takes over the weights.",
 )
-@click.option(
-    "--global-tokens",
-    metavar="RULE",
-    help="Tokens with global attention: task, none, first, question, choice, separators, or "
-    "positions such as 0,5,17.  [default: as in the source]",
-)
+@global_tokens_option
 @click.option("--dry-run", is_flag=True, help="Read only headers and print how tensors map.")
 @hub_options
 @force_option

@@ -10,6 +10,7 @@ from zoo.cli.options import (
     adapter_option,
     common_options,
     force_option,
+    global_tokens_option,
     hub_options,
     output_option,
     reference_argument,
@@ -80,6 +81,7 @@ Examples:
     "or metric.  [default: 0.01, and 0.6 for static]",
 )
 @adapter_option
+@global_tokens_option
 @shared_option(
     "eval_data",
     "Texts that models are compared on, one a line; the first 256 are read. Or a "

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from zoo.cli.completion import PRESET
-from zoo.cli.options import common_options, count_option, shared_option
+from zoo.cli.options import common_options, count_option, global_tokens_option, shared_option
 from zoo.cli.parameter_types import REFERENCE
 from zoo.cli.task_options import TaskCommand, table_of_tasks, task_options
 from zoo.cli.training.options import (
@@ -76,6 +76,7 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
     help="Defaults: paper, stable, or the family's others.",
 )
 @adapter_option
+@global_tokens_option
 @count_option("--freeze", "Train neither the embeddings nor the N lowest layers.", minimum=0)
 @shared_option("size")
 @shared_option(

@@ -99,7 +99,8 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     strip_accents: bool | None = None
     # Vocabulary size of a tokenizer that is trained; ``None`` for the size's.
     vocab_size: int | None = None
-    # Fields of the model's configuration to change; of a pretrained model, only dropout.
+    # Fields of the model's configuration to change; of a pretrained model, only dropout
+    # and the tokens with global attention.
     config: dict[str, Any] = msgspec.field(default_factory=dict)
     data: TableConfig  # The labelled data.
     # Name of the preset that the defaults are from, see ``Family.presets``.

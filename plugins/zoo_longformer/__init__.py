@@ -41,6 +41,7 @@ class Longformer(EncoderFamily):
         "byte-level-bpe": TokenizerTrainSpec(FAIRSEQ_FIRST, ("<mask>",))
     }
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads("Longformer", pooler=True)
+    grown_from: ClassVar[tuple[str, ...]] = ("roberta",)
 
     @override
     def inputs(self, config: Any) -> tuple[str, ...]:
@@ -80,7 +81,7 @@ class Longformer(EncoderFamily):
 
     @override
     def longer_model(self, family: str, config: Any, max_seq_len: int) -> LongerModel:
-        if family != "roberta":
+        if family not in self.grown_from:
             return super().longer_model(family, config, max_seq_len)
         return longer_roberta(config, max_seq_len)
 

@@ -1,4 +1,4 @@
-"""Pretraining settings of Longformer (arXiv:2004.05150, section 5)."""
+"""Settings of Longformer: of pretraining (arXiv:2004.05150, section 5) and of fine-tuning."""
 
 from zoo.families.recipe import (
     MASKING,
@@ -11,6 +11,27 @@ from zoo.families.recipe import (
 
 OBJECTIVE = "masked-lm"
 OPTIONS = {"mask_strategy": "tokens", **MASKING}  # As RoBERTa, whose training goes on.
+
+# Of both published sizes, by the paper's released code: scripts/classification.py, with the batch
+# and the epochs of RoBERTa (arXiv:1907.11692, table 10), of which it has no values of its own.
+PRESETS = {
+    "paper": {
+        "max_seq_len": 4096,
+        "batch_size": 32,
+        "num_train_epochs": 10.0,
+        "warmup_ratio": 0.1,
+        "optimizer": {"learning_rate": 2e-5, "eps": 1e-8, "weight_decay": 0.0},
+        # TriviaQA, scripts/cheatsheet.txt: 1,000 steps of warm-up, of about 55,000.
+        "tasks": {
+            "question-answering": {
+                "batch_size": 8,
+                "num_train_epochs": 4.0,
+                "warmup_ratio": 0.02,
+                "optimizer": {"learning_rate": 3e-5},
+            },
+        },
+    }
+}
 
 
 def recipe(size: str) -> Recipe:

@@ -300,6 +300,9 @@ def test_a_roberta_is_grown_as_by_the_released_notebook(roberta: Path, tmp_path:
     assert len(facts["initial"]) == 4 and len(facts["copied"]) > 20
     record = json.loads((tmp_path / "long" / "zoo.json").read_text("utf-8"))["account"]
     assert record["lengthened"]["initial"] == facts["initial"]
+    zoo.convert(tmp_path / "long", output=tmp_path / "again")
+    again = json.loads((tmp_path / "again" / "zoo.json").read_text("utf-8"))["account"]
+    assert again["lengthened"] == record["lengthened"] and len(again) > 1
 
 
 @pytest.mark.parametrize(
@@ -311,7 +314,10 @@ def test_a_roberta_is_grown_as_by_the_released_notebook(roberta: Path, tmp_path:
             "stay in their family",
         ),
         ({"family": "longformer", "max_seq_len": 30}, "reads 40 tokens"),
-        ({"family": "bert", "max_seq_len": 100}, "bert takes over no weights of roberta"),
+        (
+            {"family": "bert", "max_seq_len": 100},
+            "bert takes over no weights of roberta; leave --family",
+        ),
         ({"family": "longformer", "max_seq_len": 100, "to": "hub"}, "zoo's layout"),
     ],
 )
@@ -321,6 +327,12 @@ def test_growth_that_is_not_possible_is_refused(
     with pytest.raises(UsageError, match=message):
         zoo.convert(roberta, output=tmp_path / "long", **options)
     assert not (tmp_path / "long").exists()
+
+
+def test_the_families_that_can_be_grown_are_named() -> None:
+    message = "longformer takes over no weights of bert; it grows models of roberta"
+    with pytest.raises(UsageError, match=message):
+        LONGFORMER.longer_model("bert", SMALL, 4096)
 
 
 def test_global_tokens_are_an_option_of_conversions(roberta: Path, tmp_path: Path) -> None:

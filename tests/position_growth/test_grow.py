@@ -82,6 +82,8 @@ def test_learned_positions_of_an_encoder(hub_checkpoint: Make, tmp_path: Path, m
     record = checkpoint.manifest.account["grown_positions"]
     assert record["old_max_seq_len"] == POSITIONS and record["max_seq_len"] == LONG
     assert record["method"] == method
+    zoo.convert(output, output=tmp_path / "again")  # Another conversion keeps the record.
+    assert load_checkpoint(tmp_path / "again").manifest.account["grown_positions"] == record
     if method == "interpolate":
         assert record["before"] is None
         return

@@ -38,6 +38,16 @@ def variant_file(file: str, dtype: str) -> str:
     return file.replace(".onnx", f"{VARIANTS[dtype]}.onnx")
 
 
+# Entries of a manifest's ``account`` that say how positions were added.
+GROWN_POSITIONS = "grown_positions"
+LENGTHENED = "lengthened"
+
+
+def growth_records(account: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a manifest's ``account`` says of positions that were added to the model."""
+    return {name: account[name] for name in (GROWN_POSITIONS, LENGTHENED) if name in account}
+
+
 class ModelFile(JsonStruct):
     """Contents of ``config.json``: the architecture and its configuration."""
 

@@ -19,6 +19,7 @@ from zoo.checkpoint import (
     SourceRecord,
     encode_manifest,
 )
+from zoo.checkpoint.records import growth_records
 from zoo.conversion.checks import constant_to_write
 from zoo.conversion.dtypes import output_dtype
 from zoo.conversion.hub_files import hub_side_files
@@ -189,10 +190,16 @@ class ZooWriter(LayoutWriter):
             dtypes=dict(report.dtypes),
             ties=self.opened.family.weights(self.plan.config, self.plan.head).aliases(),
             source_dtypes=self._source_dtypes(),
-            account=report.mapping_record(),
+            account={**self._earlier_account(), **report.mapping_record()},
             round_trip=report.round_trip,
         )
         (staging / MANIFEST).write_bytes(encode_manifest(manifest))
+
+    def _earlier_account(self) -> dict[str, Any]:
+        """Return what the source's manifest says of positions that were added to the model."""
+        if self.opened.checkpoint is None:
+            return {}
+        return growth_records(self.opened.checkpoint.manifest.account)
 
     def _source_record(self, report: ConversionReport) -> SourceRecord:
         """Return where the weights came from first, before any earlier conversion."""

@@ -147,6 +147,7 @@ class Family(ABC):
         sentence_module: class of sentence-transformers that is the model in its ``modules.json``.
             Of ``StaticEmbedding``, whose output is a vector for each text, the mean of the tokens
             is a part.
+        grown_from: names of the families whose models ``longer_model`` takes over.
     """
 
     name: ClassVar[str]
@@ -170,6 +171,7 @@ class Family(ABC):
     reference_exceptions: ClassVar[Mapping[str, str]] = {}
     reference_modules: ClassVar[Mapping[str, str]] = {}
     sentence_module: ClassVar[str] = "Transformer"
+    grown_from: ClassVar[tuple[str, ...]] = ()
 
     def sizes(self) -> Mapping[str, Any]:
         """Return the configurations by size; ``tiny``, for tests and demos, is mandatory."""
@@ -268,10 +270,10 @@ class Family(ABC):
         Raises:
             UsageError: this family takes over no model of the other one.
         """
-        raise UsageError(
-            f"{self.name} takes over no weights of {family}",
-            "leave --family and --max-seq-len out",
-        )
+        hint = "leave --family and --max-seq-len out"
+        if self.grown_from:
+            hint = f"it grows models of {', '.join(self.grown_from)}"
+        raise UsageError(f"{self.name} takes over no weights of {family}", hint)
 
     def span_beams(self, config: Any, outputs: "Mapping[str, Floats]") -> "SpanBeams":
         """Return the answers that a head of the task ``answer`` without token logits searched for.

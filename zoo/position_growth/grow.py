@@ -14,6 +14,7 @@ from zoo.checkpoint import (
     encode_manifest,
     load_checkpoint,
 )
+from zoo.checkpoint.records import GROWN_POSITIONS
 from zoo.conversion.growth import Growth, Metrics
 from zoo.conversion.safetensors_writer import write_weights
 from zoo.io.digests.files import hash_folder
@@ -118,7 +119,7 @@ def _write_manifest(
         old_manifest,
         files=hash_folder(staging),
         ties=checkpoint.family.weights(plan.config, checkpoint.head_name).aliases(),
-        account={**old_manifest.account, "grown_positions": growth.to_dict()},
+        account={**old_manifest.account, GROWN_POSITIONS: growth.to_dict()},
         # They are of the old model.
         round_trip=None,
         evaluations=[],

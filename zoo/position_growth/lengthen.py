@@ -16,6 +16,7 @@ from zoo.checkpoint import (
     encode_manifest,
     load_checkpoint,
 )
+from zoo.checkpoint.records import LENGTHENED, growth_records
 from zoo.conversion.safetensors_writer import write_weights
 from zoo.errors import UsageError, VerificationError
 from zoo.families.base import Family
@@ -207,6 +208,6 @@ def _write(
         languages=checkpoint.manifest.languages,
         dtypes=dtypes,
         ties=family.weights(longer.config, report.head).aliases(),
-        account={"lengthened": account},
+        account={**growth_records(checkpoint.manifest.account), LENGTHENED: account},
     )
     (staging / MANIFEST).write_bytes(encode_manifest(manifest))

@@ -476,7 +476,7 @@ def test_wrong_commands_have_one_line(model: Model, table: Path, tmp_path: Path)
 
 VERBS = (
     *("convert", "distill", "evaluate", "export", "finetune", "look"),
-    *("pretrain", "push", "retokenize", "run", "verify"),
+    *("pretrain", "probe", "push", "retokenize", "run", "verify"),
 )
 
 

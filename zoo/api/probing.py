@@ -41,6 +41,8 @@ def probe(
     control: bool = False,
     mdl: bool = False,
     max_seq_len: int | None = None,
+    output: AnyPath | None = None,
+    force: bool = False,
     device: str | None = None,
     revision: str | None = None,
     offline: bool = False,
@@ -78,6 +80,9 @@ def probe(
         control: also train probes on a control task, whose labels are random, for the selectivity.
         mdl: also measure the minimum description length of the training labels by online coding.
         max_seq_len: length in tokens at which texts are cut; by default the model's limit.
+        output: file to write: a page (``.html``), or a picture (``.svg`` or ``.png``) of the curves
+            by layer; by default none is written.
+        force: replace the file.
         device: device, such as ``cuda:1``.
         revision: branch, tag or commit of a Hub repository.
         offline: open no connection.
@@ -87,8 +92,8 @@ def probe(
         the scores of the probes by layer; a notebook shows the page.
 
     Raises:
-        UsageError: the task does not exist, the data cannot be used, or a label to evaluate is not
-            in the training data.
+        UsageError: the task does not exist, the data cannot be used, a label to evaluate is not in
+            the training data, or the file exists or has another format.
         SourceError: the model is not available.
         VerificationError: its files are damaged.
         NonFiniteError: the model returned NaN or infinity.
@@ -113,6 +118,13 @@ def probe(
         raise UsageError(
             "--revision belongs to one model, and --compare adds others", "leave it out"
         )
+    path = as_path(output, "output")
+    if path is not None:
+        from zoo.io.output.overwrite import check_file
+        from zoo.probing.page import check_output
+
+        check_output(path)
+        check_file(path, force=force)
     recipe = ProbeRecipe(
         probe, hidden_size, l2, epochs, learning_rate, batch_size, validation_fraction
     )
@@ -152,4 +164,11 @@ def probe(
             device=device,
         )
         models.append(model)
-    return Probing.from_models(probe_task, data, text_pooling, recipe, measurements, seeds, models)
+    probing = Probing.from_models(
+        probe_task, data, text_pooling, recipe, measurements, seeds, models
+    )
+    if path is not None:
+        from zoo.probing.page import write_output
+
+        write_output(probing, path)
+    return probing

@@ -1,6 +1,5 @@
 """The result of probing: tables, JSON and curves by layer."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -111,6 +110,31 @@ class Probing:
             "models": [model.to_json() for model in self.models],
         }
 
+    def to_html(self) -> str:
+        """Return a page with the curves and the tables, which needs no network."""
+        from zoo.probing.page import render
+
+        return render(self)
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, for notebooks."""
+        from zoo.report.cells import page_cell
+
+        return page_cell(f"probing {', '.join(self.model_names)}", self.to_html())
+
+    @property
+    def model_names(self) -> list[str]:
+        """A name for each model: its reference, with a number if several models have it."""
+        names: list[str] = []
+        for model in self.models:
+            name = model.model
+            number = 2
+            while name in names:
+                name = f"{model.model} ({number})"
+                number += 1
+            names.append(name)
+        return names
+
     @property
     def metrics(self) -> list[str]:
         """The metrics that were measured, in the order of the columns of tables."""
@@ -163,9 +187,3 @@ class Probing:
         if self.control:
             lines.append(f"control task: {self.control}")
         return lines
-
-
-def best_layer(model: ModelResult) -> LayerResult:
-    """Return the single layer with the highest mean accuracy."""
-    layers: Sequence[LayerResult] = [each for each in model.layers if each.layer is not None]
-    return max(layers, key=lambda layer: layer.mean("accuracy"))

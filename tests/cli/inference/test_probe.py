@@ -48,6 +48,20 @@ def test_a_table_by_layer(scene: Path) -> None:
     assert "1.0000 ± 0.0000" in rows[0]  # The embeddings have the words themselves.
 
 
+def test_a_picture_and_a_page_are_written_and_kept(scene: Path) -> None:
+    options = ("--epochs", 1, "--layers", "0", "-o", "layers.svg")
+    done = probe(scene, *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("\ncurves: layers.svg\n")
+    picture = (scene / "layers.svg").read_text()
+    assert "accuracy" in picture
+    done = probe(scene, *options)
+    assert done.returncode == 2 and "layers.svg exists; give --force" in done.stderr
+    assert (scene / "layers.svg").read_text() == picture
+    done = probe(scene, *options[:-1], "layers.pdf")
+    assert done.returncode == 2 and "end the name in .html, .svg or .png" in done.stderr
+
+
 def test_json_is_what_python_returns(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = probe(scene, "--epochs", 2, "--compare", "model", "--layers", "-1,0", "--json")
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """The command ``zoo probe``."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,13 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import result, table
-from zoo.cli.parameter_types import FiniteRange, InputFile, IntegerRange, ReferenceType
+from zoo.cli.parameter_types import (
+    FiniteRange,
+    InputFile,
+    IntegerRange,
+    OutputFile,
+    ReferenceType,
+)
 from zoo.errors import UsageError
 from zoo.io.numbers import parse_int
 from zoo.overrides import override
@@ -46,7 +53,7 @@ Examples:
   zoo probe REF --task token-classification --train ud.conllu \\
       --eval ud-dev.conllu
   zoo probe REF --task text-classification --train train.tsv \\
-      --eval dev.tsv --seeds 5 --probe mlp
+      --eval dev.tsv --seeds 5 --probe mlp -o layers.html
   zoo probe REF --task token-classification --train ner.conll \\
       --eval dev.conll --compare OTHER --compare RUN/model
 
@@ -153,10 +160,23 @@ Layer 0 is the embeddings. The last row is a learned mix of all layers."""
     "Cut texts at this number of tokens.  [default: the model's limit]",
     type=IntegerRange(1),
 )
+@shared_option(
+    "output",
+    "Page (.html) or picture (.svg, .png) of the curves by layer to write.",
+    metavar="FILE",
+    type=OutputFile(),
+)
+@shared_option("force", "Replace the file.")
 @device_option
 @hub_options
 @common_options
-def command(ref: str, eval_data: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def command(
+    ref: str,
+    eval_data: tuple[str, ...],
+    output: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Measure what each frozen layer of a model knows of a task.
 
     A small classifier is trained on the vectors of each layer, which come from one pass over the
@@ -164,13 +184,18 @@ def command(ref: str, eval_data: tuple[str, ...], as_json: bool, **options: Any)
     """
     from zoo.api.probing import probe
 
-    probing = probe(ref, eval=eval_data, **options)
-    result(probing.to_json(), _lines(probing), as_json=as_json)
+    probing = probe(ref, eval=eval_data, output=output, **options)
+    value = probing.to_json()
+    lines = list(_lines(probing))
+    if output is not None:
+        value["output"] = str(output)
+        lines += ["", f"curves: {output}"]
+    result(value, lines, as_json=as_json)
 
 
 def _lines(probing: "Probing") -> Iterator[str]:
     yield from probing.facts()
-    for model in probing.models:
+    for name, model in zip(probing.model_names, probing.models, strict=True):
         yield ""
-        yield model.model
+        yield name
         yield from table(probing.rows(model), probing.header, drops=probing.dropped_columns)

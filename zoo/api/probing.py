@@ -121,7 +121,7 @@ def probe(
     path = as_path(output, "output")
     if path is not None:
         from zoo.io.output.overwrite import check_file
-        from zoo.probing.page import check_output
+        from zoo.probing.output import check_output
 
         check_output(path)
         check_file(path, force=force)
@@ -168,7 +168,7 @@ def probe(
         probe_task, data, text_pooling, recipe, measurements, seeds, models
     )
     if path is not None:
-        from zoo.probing.page import write_output
+        from zoo.probing.output import write_output
 
         write_output(probing, path)
     return probing

@@ -1,11 +1,14 @@
-"""The result of probing: tables, JSON and curves by layer."""
+"""The result of probing: tables, JSON, and curves by layer as a picture and a page."""
 
+import base64
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from zoo.probing.probing import LayerResult, ModelResult, ProbeData
 from zoo.probing.settings import Measurements, Pooling, ProbeRecipe
 from zoo.probing.tasks.base import ProbeTask
+from zoo.report import html
+from zoo.report.figures import Band, draw_bands
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ COLUMNS = {
     "control_codelength": Column("control codelength (kbit)", 2, 1000),
     "control_compression": Column("control compression", 2),
 }
+DRAWN_METRICS = ("accuracy", "selectivity", "compression")
 # Columns that narrow terminals have no room for, the first ones first; --json has all.
 DROPPED_COLUMNS = ("control_codelength", "control_compression", "f1_macro", "loss")
 
@@ -112,8 +116,6 @@ class Probing:
 
     def to_html(self) -> str:
         """Return a page with the curves and the tables, which needs no network."""
-        from zoo.probing.page import render
-
         return render(self)
 
     def _repr_html_(self) -> str:
@@ -187,3 +189,50 @@ class Probing:
         if self.control:
             lines.append(f"control task: {self.control}")
         return lines
+
+
+def draw(probing: Probing) -> str:
+    """Return the curves of all models as SVG: a panel for each metric, with the range of seeds."""
+    panels: dict[str, dict[str, Band]] = {}
+    for metric in DRAWN_METRICS:
+        if metric not in probing.metrics:
+            continue
+        curves: dict[str, Band] = {}
+        for name, model in zip(probing.model_names, probing.models, strict=True):
+            curve = []
+            for layer in model.layers:
+                values = layer.values[metric]
+                ends = (min(values), max(values))
+                if layer.layer is not None:
+                    curve.append((float(layer.layer), layer.mean(metric), *ends))
+                    continue
+                # The mix of all layers is a line along them.
+                mean = layer.mean(metric)
+                places = [point[0] for point in curve]
+                curves[f"{name}, {layer.name}"] = [(place, mean, mean, mean) for place in places]
+            curves[name] = curve
+        panels[COLUMNS[metric].heading] = dict(sorted(curves.items()))
+    return draw_bands(panels, x="layer")
+
+
+def render(probing: Probing) -> str:
+    """Return the page, which needs no network."""
+    figure = base64.b64encode(draw(probing).encode()).decode()
+    tables = []
+    for name, model in zip(probing.model_names, probing.models, strict=True):
+        rows = probing.rows(model)
+        best = max(range(len(rows)), key=lambda row: model.layers[row].mean("accuracy"))
+        shares = []
+        for layer in model.layers:
+            if layer.shares:
+                shares = [f"{share:.3f}" for share in layer.shares]
+        tables.append((name, rows, best, ", ".join(shares)))
+    return html.render(
+        "probe.html",
+        title=f"Probing {', '.join(probing.model_names)}",
+        facts=probing.facts(),
+        figure=f"data:image/svg+xml;base64,{figure}",
+        header=probing.header,
+        tables=tables,
+        labels=", ".join(probing.labels),
+    )

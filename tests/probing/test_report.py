@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from zoo.errors import UsageError
-from zoo.probing.page import check_output, draw, render, write_output
+from zoo.probing.output import check_output, write_output
 from zoo.probing.probing import LayerResult, ModelResult
-from zoo.probing.report import Probing
+from zoo.probing.report import Probing, draw, render
 from zoo.probing.settings import ProbeRecipe
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -4,17 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def mteb_scores(
-    encoder: Any, columns: Mapping[str, Sequence[Any]], bounds: tuple[float, float]
-) -> dict[str, float]:
-    """Return the scores of MTEB for an encoder.
+def local_pairs(columns: Mapping[str, Sequence[Any]], bounds: tuple[float, float]) -> Any:
+    """Return a task of MTEB.
 
     Args:
-        encoder: an encoder of MTEB.
         columns: ``sentence1``, ``sentence2`` and ``score`` of the pairs.
         bounds: lowest and highest score.
     """
-    import mteb
     from datasets import Dataset
     from mteb.abstasks.sts import AbsTaskSTS
     from mteb.abstasks.task_metadata import TaskMetadata
@@ -36,6 +32,16 @@ def mteb_scores(
         def load_data(self, *_: Any, **__: Any) -> None:
             self.dataset, self.data_loaded = {"test": Dataset.from_dict(dict(columns))}, True
 
-    result = mteb.evaluate(encoder, LocalPairs(), cache=None, raise_error=True)
+    return LocalPairs()
+
+
+def mteb_scores(
+    encoder: Any, columns: Mapping[str, Sequence[Any]], bounds: tuple[float, float]
+) -> dict[str, float]:
+    """Return the scores of MTEB for an encoder; see ``local_pairs``."""
+    import mteb
+
+    task = local_pairs(columns, bounds)
+    result = mteb.evaluate(encoder, task, cache=None, raise_error=True)
     (scores,) = result.task_results[0].scores["test"]
     return dict(scores)

@@ -102,7 +102,7 @@ def test_a_folder_that_lacks_files(hub_checkpoint: Make, sts: Path, tmp_path: Pa
     assert f"sts12 is not evaluated: {sts} has no folder STS12-en-test" in result.stderr
     assert "has no STS.input.headlines.txt and STS.gs.headlines.txt" in result.stderr
     assert "sts-test.csv does not exist" in result.stderr
-    tasks = json.loads(result.stdout.splitlines()[0])["tasks"]
+    tasks = json.loads(result.stdout)["tasks"]
     assert list(tasks) == ["sts13", "sts14", "sts15", "sick-r"]
 
 

@@ -104,7 +104,10 @@ class SuiteCall:
         """Return the folder of the suite's files."""
         if not self._suite.reads_folder:
             if paths:
-                raise UsageError(f"--suite {self._suite.name} reads no folder", "leave it out")
+                raise UsageError(
+                    f"--suite {self._suite.name} reads no folder, and {paths[0]} is given",
+                    "leave it out; names of several tasks are separated by commas",
+                )
             return NO_DATA
         if len(paths) != 1:
             raise UsageError(

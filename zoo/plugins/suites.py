@@ -48,6 +48,7 @@ BUILT_IN = {
     "cola-probing": BuiltInSuite(
         "zoo.suites.cola_probing:SUITE", "Acceptability, by a classifier of frozen embeddings."
     ),
+    "mteb": BuiltInSuite("zoo.contrib.mteb_suite:SUITE", "Tasks of MTEB, by the package mteb."),
 }
 
 

@@ -20,16 +20,17 @@ OpenModel = Callable[[str], "tuple[Checkpoint, Session]"]
 OnPredictions = Callable[[str, str], None]
 
 
-def find_models(suite: Suite, reference: str) -> Mapping[str, str]:
+def find_models(suite: Suite, tasks: Sequence[SuiteTask], reference: str) -> Mapping[str, str]:
     """Return the name of each task that has a model -> the reference of the model.
 
     Args:
         suite: the suite.
+        tasks: the tasks that are evaluated.
         reference: a model, or a directory with models or runs that have the names of tasks.
     """
-    names = [task.model_name for task in suite.tasks]
     if not suite.is_finetuned:
-        return dict.fromkeys(names, reference)
+        return {task.model_name: reference for task in tasks}
+    names = [task.model_name for task in suite.tasks]
     directory = Path(reference).expanduser()
     models = {}
     for name in dict.fromkeys(names):
@@ -99,6 +100,7 @@ class SuiteModels:
 
     Args:
         suite: the suite.
+        tasks: see ``find_models``.
         reference: see ``find_models``.
         open_model: opens the model of a reference.
         limit: see ``SuiteModel``.
@@ -108,13 +110,14 @@ class SuiteModels:
     def __init__(
         self,
         suite: Suite,
+        tasks: Sequence[SuiteTask],
         reference: str,
         open_model: OpenModel,
         *,
         limit: int | None,
         record: bool,
     ) -> None:
-        self.references = find_models(suite, reference)
+        self.references = find_models(suite, tasks, reference)
         self._suite = suite
         self._open_model = open_model
         self._limit = limit
@@ -173,10 +176,11 @@ def evaluate_suite(
         UsageError: there is no such task, no model of one, or one that does not suit its task.
         SourceError: no task has its files.
     """
-    models = SuiteModels(suite, reference, open_model, limit=limit, record=record)
+    selected_tasks = suite.select_tasks(tasks)
+    models = SuiteModels(suite, selected_tasks, reference, open_model, limit=limit, record=record)
     tasks_with_model = []
     without_model = []
-    for task in suite.select_tasks(tasks):
+    for task in selected_tasks:
         if task.model_name in models.references:
             tasks_with_model.append(task)
         else:

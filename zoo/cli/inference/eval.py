@@ -22,7 +22,7 @@ from zoo.cli.options import (
 from zoo.cli.output import note, result, table
 from zoo.cli.parameter_types import InputFile, LocalPath, OutputFile, OutputPath
 from zoo.cli.task_options import TaskCommand, table_of_suites, table_of_tasks, task_options
-from zoo.errors import UsageError
+from zoo.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
     from zoo.evaluation.base import Result
@@ -190,6 +190,9 @@ def command(
         result(suite_call.to_dict(measured), _suite_lines(measured), as_json=as_json)
         if predictions is not None:
             note(f"predictions: {predictions}")
+        if as_json and measured.details["missing_files"]:
+            # The object names them. An error would be a second object.
+            raise click.exceptions.Exit(SourceError.exit_code)
         require_all_files(measured)
         return
     evaluation = EvaluationCall(**call)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zoo.api.evaluation import evaluate
     from zoo.api.exporting import export
     from zoo.api.inspection import look
+    from zoo.api.layers import layer_similarity
     from zoo.api.probing import probe
     from zoo.api.running import run
     from zoo.api.surfaces import loss_surface
@@ -29,6 +30,7 @@ __all__ = [
     "evaluate",
     "export",
     "finetune",
+    "layer_similarity",
     "load",
     "look",
     "loss_surface",
@@ -53,6 +55,7 @@ _MODULES = {
     "evaluate": "zoo.api.evaluation",
     "export": "zoo.api.exporting",
     "finetune": "zoo.api.training",
+    "layer_similarity": "zoo.api.layers",
     "load": "zoo.api",
     "look": "zoo.api.inspection",
     "loss_surface": "zoo.api.surfaces",

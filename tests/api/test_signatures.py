@@ -43,7 +43,8 @@ ONLY_COMMAND = {
     "evaluate": {"data_folder"},  # Of a suite; `eval` in Python.
     "distill": {"print_recipe"},
     "run": {"text_is_text"},
-    "look": {"text_is_text"},  # A text that names a file is likely a mistake only there.
+    # A text that names a file is likely a mistake only there; files are `layer_similarity`'s.
+    "look": {"text_is_text", "source", "unit"},
 }
 # Function -> parameters without an option: calls, and options of plugins.
 ONLY_FUNCTION = {

@@ -71,6 +71,13 @@ def draw(look: Look, settings: PictureSettings) -> str:
             panels = list(_prediction_panels(look, settings.layer))
         case _:
             assert_never(view)
+    # The last parts of a path say which model it is.
+    title = f"{view} of {'/'.join(look.model.rstrip('/').split('/')[-2:])}"
+    return draw_panels(title, panels)
+
+
+def draw_panels(title: str, panels: Sequence[Panel]) -> str:
+    """Return a picture of panels, one below the other."""
     elements = []
     width = 0.0
     height = float(GAP)
@@ -85,8 +92,6 @@ def draw(look: Look, settings: PictureSettings) -> str:
         # Headings have proportional letters, which are narrower than those of tokens.
         width = max(width, panel.width, CHARACTER * text_width(panel.heading))
         height += HEADING + panel.height + GAP
-    # The last parts of a path say which model it is.
-    title = f"{view} of {'/'.join(look.model.rstrip('/').split('/')[-2:])}"
     return figure_svg(width + 2 * GAP, height, title, elements, PICTURE_STYLE)
 
 
@@ -144,7 +149,7 @@ def _attention_panel(
     elif len(view.stacks) > 1:
         title += f": {stack.name}"
     # Most weights are small: the shade is their root, as on the page.
-    return _matrix(title, stack.shown, columns, weights, lambda weight: weight**0.5)
+    return matrix_panel(title, stack.shown, columns, weights, lambda weight: weight**0.5)
 
 
 def _similarity_panel(look: Look, layer: int | None) -> Panel:
@@ -155,7 +160,7 @@ def _similarity_panel(look: Look, layer: int | None) -> Panel:
     columns = [word.text for word in look.texts[-1].words]
     cosines = look.word_similarities()[layer][: len(rows), -len(columns) :]
     title = f"Cosine of words, {names[layer]}"
-    return _matrix(title, rows, columns, cosines, lambda cosine: max(cosine, 0.0))
+    return matrix_panel(title, rows, columns, cosines, lambda cosine: max(cosine, 0.0))
 
 
 def _prediction_panels(look: Look, layer: int | None) -> Iterator[Panel]:
@@ -217,7 +222,7 @@ def _hidden_state(look: Look, layer: int | None, layers: Sequence[int]) -> int:
     return layer
 
 
-def _matrix(
+def matrix_panel(
     title: str,
     rows: Sequence[str],
     columns: Sequence[str],

@@ -204,6 +204,8 @@ def vector_tokens(text: ProbedText, encoded: "Encoded") -> list[Sequence[int]]:
     A whole text has all tokens, with the special ones. A span has the tokens that begin in one of
     its words.
     """
+    if text.tokens:
+        return [[position] for position in text.tokens]
     if not text.words:
         return [range(len(encoded.ids))]
     word_tokens: list[list[int]] = [[] for _ in text.words]

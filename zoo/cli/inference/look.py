@@ -1,5 +1,6 @@
 """The command ``zoo look``."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,21 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import line, result
-from zoo.cli.parameter_types import IntegerRange, OutputFile, ReferenceType
+from zoo.cli.parameter_types import PATH, IntegerRange, OutputFile, ReferenceType
 from zoo.cli.texts import refuse_file_name, text_is_text_option
 from zoo.inspection.formats import PAGES, VIEWS
 
 PAGE = "look.html"
+# Options of looks at one or two texts -> their defaults.
+ONE_TEXT_OPTIONS = {
+    "text_target": None,
+    "top_k": 5,
+    "view": None,
+    "layer": None,
+    "head": None,
+    "revision": None,
+    "lock": None,
+}
 
 
 @click.command(
@@ -37,18 +48,35 @@ Models are compared on the same text, next to each other:
   zoo look MODEL "She sat on the bank." --compare DECODER --compare SEQ2SEQ
 
 \b
+Layers of two models, or of two checkpoints of a run, are compared over many texts:
+  zoo look MODEL --compare OTHER --input texts.txt -o layers.svg
+  zoo look RUN/checkpoints/step-00000100 --compare RUN/model --input texts.txt
+
+\b
 A picture for a paper or a slide has one view:
   zoo look MODEL "She sat on the bank." -o bank.svg --layer 3 --head 5
   zoo look MODEL "She sat on the [MASK]." -o mask.png --view predictions"""
 )
 @reference_argument
-@click.argument("texts", nargs=-1, required=True, metavar="TEXT [TEXT]")
+@click.argument("texts", nargs=-1, metavar="TEXT [TEXT]")
 @click.option(
     "--compare",
     metavar="REF",
     multiple=True,
     type=ReferenceType(),
     help="Model that reads the same texts, next to REF on the page. May be repeated.",
+)
+@shared_option(
+    "source",
+    "Compare the layers of REF and --compare over the texts of a file: linear CKA, SVCCA and "
+    "PWCCA. Without --compare, the layers of REF with each other.",
+    type=PATH,
+)
+@click.option(
+    "--unit",
+    type=click.Choice(["tokens", "words", "sentences"]),
+    help="What has a vector, with --input.  [default: tokens; words if the models cut the texts "
+    "into different ones]",
 )
 @click.option(
     "--text-target",
@@ -91,6 +119,8 @@ A picture for a paper or a slide has one view:
 def command(
     ref: str,
     texts: tuple[str, ...],
+    source: str | None,
+    unit: str | None,
     output: Path | None,
     as_json: bool,
     text_is_text: bool,
@@ -101,10 +131,18 @@ def command(
     The page has the attention of all heads, the similarity of the tokens' vectors in all layers,
     what each layer predicts through the model's head, and the mix of layers where the model has
     one. It is one file without network access. A name that ends in .svg or .png writes a picture
-    of one view instead. --json prints all numbers exactly.
+    of one view instead. --json prints all numbers exactly. With --input, the page and the
+    picture have the similarity of layers over many texts.
     """
     from zoo.api.inspection import look
 
+    if source is not None:
+        _compare_layers(ref, texts, source, unit, output, options, as_json=as_json)
+        return
+    if not texts:
+        raise click.UsageError("Missing argument 'TEXT'.", click.get_current_context())
+    if unit is not None:
+        raise click.UsageError("--unit is for --input FILE", click.get_current_context())
     if not text_is_text:
         refuse_file_name(texts, '"$(cat FILE)"')
     target = output or (None if as_json else Path(PAGE))
@@ -117,3 +155,53 @@ def command(
         result(value, (), as_json=True)
     else:
         line(f"{output_name}: {target}")
+
+
+def _compare_layers(
+    ref: str,
+    texts: Sequence[str],
+    source: str,
+    unit: Any,
+    output: Path | None,
+    options: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Compare the layers of one model or two over the texts of a file."""
+    from zoo.api.layers import layer_similarity, write_similarity
+    from zoo.inference.processing.inputs import read_records
+    from zoo.inspection.formats import PictureSettings, check_output
+    from zoo.io.output.overwrite import check_file
+
+    context = click.get_current_context()
+    if texts:
+        raise click.UsageError("texts are given both as arguments and by --input", context)
+    if len(options["compare"]) > 1:
+        raise click.UsageError("--input compares two models; give --compare once", context)
+    for name, default in ONE_TEXT_OPTIONS.items():
+        if options[name] != default:
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag} is not for --input", context)
+    target = output or (None if as_json else Path(PAGE))
+    check_output(target, PictureSettings())
+    if target is not None:
+        check_file(target, force=options["force"])
+    similarity = layer_similarity(
+        ref,
+        *options["compare"],
+        texts=[record.text for record in read_records(source=source)],
+        unit=unit,
+        max_seq_len=options["max_seq_len"],
+        device=options["device"],
+        offline=options["offline"],
+    )
+    value = similarity.to_json()
+    if target is not None:
+        write_similarity(similarity, target)
+        value["output"] = str(target)
+    first, second = similarity.layers
+    last = similarity.matrices["cka"][-1, -1]
+    lines = [f"{similarity.vectors:,} {similarity.unit} of {similarity.texts:,} texts"]
+    lines.append(f"linear CKA of {first[-1]} and {second[-1]}: {last:.4f}")
+    lines.append(f"output: {target}")
+    result(value, lines, as_json=as_json)

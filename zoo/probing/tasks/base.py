@@ -48,6 +48,7 @@ class ProbedText:
         pair: second text of a pair, or ``None``.
         words: the words that spaces join to ``text``; empty if the whole text has one vector.
         spans: ranges of words, each with its first word and the one after the last.
+        tokens: positions of the tokens that have a vector each, in place of words.
     """
 
     text: str
@@ -56,6 +57,7 @@ class ProbedText:
     pair: str | None = None
     words: tuple[str, ...] = ()
     spans: tuple[tuple[int, int], ...] = ()
+    tokens: tuple[int, ...] = ()
 
     @property
     def hash(self) -> float:
@@ -64,7 +66,9 @@ class ProbedText:
 
     @property
     def vector_count(self) -> int:
-        """The number of vectors of each layer that are read: of the spans, or of the text."""
+        """The number of vectors of each layer: of the tokens, of the spans, or of the text."""
+        if self.tokens:
+            return len(self.tokens)
         return len(self.spans) if self.words else 1
 
 

@@ -58,7 +58,7 @@ class LookPage:
 @checked
 def look(
     ref: AnyPath,
-    texts: str | Sequence[str],
+    texts: str | Sequence[str] = (),
     *,
     compare: AnyPath | Sequence[AnyPath] = (),
     text_target: str | None = None,

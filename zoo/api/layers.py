@@ -53,7 +53,7 @@ def layer_similarity(
         VerificationError: its files are damaged.
 
     Example:
-        >>> similarity = zoo.layer_similarity("bert", "roberta", texts=lines)  # doctest: +SKIP
+        >>> similarity = zoo.layer_similarity("runs/one", "runs/two", texts=lines)  # doctest: +SKIP
         >>> similarity.matrices["cka"].shape  # doctest: +SKIP
         (13, 13)
     """

@@ -1,6 +1,6 @@
 """Types of arguments and options: numbers, references, files and directories."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +50,17 @@ class FiniteRange(click.FloatRange):
         return "" if self.min is None and self.max is None else super()._describe_range()
 
 
-class TargetChoice(click.Choice[str]):
-    """Choice of an export target, or of a word. Plugins' targets are looked up on use."""
+class PluginChoice(click.Choice[str]):
+    """Choice of a name of zoo's own or of a plugin's. Plugins are looked up on use.
 
-    def __init__(self, words: Sequence[str] = ()) -> None:
-        super().__init__((*words, *BUILT_IN))
+    Args:
+        built_in: names that need no plugin.
+        list_names: returns all names, those of plugins among them.
+    """
+
+    def __init__(self, built_in: Iterable[str], list_names: Callable[[], Iterable[str]]) -> None:
+        super().__init__(tuple(built_in))
+        self._list_names = list_names
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -75,7 +81,14 @@ class TargetChoice(click.Choice[str]):
         return super().shell_complete(ctx, param, incomplete)
 
     def _all(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.choices, *target_names())))
+        return tuple(dict.fromkeys((*self.choices, *self._list_names())))
+
+
+class TargetChoice(PluginChoice):
+    """Choice of an export target, or of a word."""
+
+    def __init__(self, words: Sequence[str] = ()) -> None:
+        super().__init__((*words, *BUILT_IN), target_names)
 
 
 class ReferenceType(click.types.StringParamType):

@@ -20,13 +20,14 @@ from zoo.cli.parameter_types import (
     InputFile,
     IntegerRange,
     OutputFile,
+    PluginChoice,
     ReferenceType,
 )
 from zoo.errors import UsageError
 from zoo.io.numbers import parse_int
 from zoo.overrides import override
 from zoo.probing.settings import POOLINGS, PROBES, ProbeRecipe
-from zoo.probing.tasks import PROBE_TASKS
+from zoo.probing.tasks import BUILT_IN, PROBE_TASKS
 
 if TYPE_CHECKING:
     from zoo.probing.report import Probing
@@ -63,7 +64,7 @@ Layer 0 is the embeddings. The last row is a learned mix of all layers."""
 @click.option(
     "--task",
     required=True,
-    type=click.Choice(PROBE_TASKS.names()),
+    type=PluginChoice(BUILT_IN, PROBE_TASKS.names),
     help="What is predicted.",
 )
 @shared_option(

@@ -8,7 +8,7 @@ import torch
 
 from tests.checkpoints import Make
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.hub.source import CheckpointDir
 from zoo.inference.torch_session import TorchSession
 from zoo.probing.layers import LayerReader

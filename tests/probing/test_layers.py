@@ -14,7 +14,7 @@ from tests.families import elmo_numpy
 from tests.families.elmo_files import published
 from tests.probing.making import converted, reader_of, whole, worded
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.probing.layers import example_rows, resolve_layers, vector_tokens

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from zoo.api.conversion import convert, push, retokenize, verify
     from zoo.api.evaluation import evaluate
     from zoo.api.exporting import export
+    from zoo.api.finetuning_suites import finetune_suite
     from zoo.api.inspection import look
     from zoo.api.layers import layer_similarity
     from zoo.api.probing import probe
@@ -30,6 +31,7 @@ __all__ = [
     "evaluate",
     "export",
     "finetune",
+    "finetune_suite",
     "layer_similarity",
     "load",
     "look",
@@ -55,6 +57,7 @@ _MODULES = {
     "evaluate": "zoo.api.evaluation",
     "export": "zoo.api.exporting",
     "finetune": "zoo.api.training",
+    "finetune_suite": "zoo.api.finetuning_suites",
     "layer_similarity": "zoo.api.layers",
     "load": "zoo.api",
     "look": "zoo.api.inspection",

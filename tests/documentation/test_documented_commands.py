@@ -127,6 +127,8 @@ def finetune_settings(context: click.Context, make: Make) -> None:
     family = known[model].family if model in known else model
     family = FAMILY if "/" in family else family  # the model of a run
     overrides.pop("freeze_layers", None)  # of a pretrained model
+    if context.params["suite"]:
+        overrides |= {"task": "glue/cola", "data": {"train": ["GLUE"]}}
     config = finetune_config({"family": FAMILY if family in PLACEHOLDERS else family}, overrides)
     task = training_task(config.task)
     parse_options(task.options_type, config.task_args, task.name, "task")

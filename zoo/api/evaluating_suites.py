@@ -123,11 +123,11 @@ class SuiteCall:
 
     def measure(self) -> "Result":
         """Evaluate the models, and record the results."""
-        from zoo.suites.evaluate import evaluate_suite
+        from zoo.suites.evaluate import evaluate_suite, find_models
 
         result = evaluate_suite(
             self._suite,
-            self.reference,
+            find_models(self._suite, self._suite.select_tasks(self._tasks), self.reference),
             self._data,
             self.open_model,
             tasks=self._tasks,
@@ -150,23 +150,36 @@ class SuiteCall:
 
     def open_model(self, reference: str) -> "tuple[Checkpoint, Session]":
         """Return a checkpoint and its session."""
-        from zoo.conversion.cache import resolve_adapted
-        from zoo.exporting.session import open_session
-        from zoo.suites.base import TEXT_TO_TEXT
-
         if isinstance(self._model, Model) and reference == self.reference:
             return self._model.checkpoint, self._model.session
-        source = dict(self._source)
-        checkpoint = resolve_adapted(reference, source.pop("adapter"), **source)
-        needs: tuple[Need, ...] = ()
-        if TEXT_TO_TEXT in checkpoint.head.tasks:
-            needs = ("generation",)
-        session = open_session(checkpoint, **self._compute, fastest=True, needs=needs)
-        return checkpoint, session
+        return open_suite_model(reference, self._compute, self._source)
 
     def to_dict(self, result: "Result") -> dict[str, Any]:
         """Return what ``zoo eval --json`` prints."""
         return {**result.details, **result.metrics}
+
+
+def open_suite_model(
+    reference: str, compute: Mapping[str, Any], source: Mapping[str, Any]
+) -> "tuple[Checkpoint, Session]":
+    """Return a checkpoint and its session.
+
+    Args:
+        reference: the model.
+        compute: see ``EvaluationCall``.
+        source: see ``EvaluationCall``.
+    """
+    from zoo.conversion.cache import resolve_adapted
+    from zoo.exporting.session import open_session
+    from zoo.suites.base import TEXT_TO_TEXT
+
+    options = dict(source)
+    checkpoint = resolve_adapted(reference, options.pop("adapter"), **options)
+    needs: tuple[Need, ...] = ()
+    if TEXT_TO_TEXT in checkpoint.head.tasks:
+        needs = ("generation",)
+    session = open_session(checkpoint, **compute, fastest=True, needs=needs)
+    return checkpoint, session
 
 
 def split_names(names: str | Sequence[str]) -> list[str]:
@@ -180,11 +193,10 @@ def split_names(names: str | Sequence[str]) -> list[str]:
     return separate_names
 
 
-def require_all_files(result: "Result") -> None:
+def require_all_files(missing_files: Mapping[str, str]) -> None:
     """Check that no task of a suite lacked its files; raises ``SourceError``."""
-    names = result.details["missing_files"]
-    if names:
+    if missing_files:
         raise SourceError(
-            f"the files of {', '.join(names)} are missing",
+            f"the files of {', '.join(missing_files)} are missing",
             "add them, or select other tasks with --tasks",
         )

@@ -73,9 +73,24 @@ def table_of_tasks(part: Part) -> str:
     return "\n".join(lines)
 
 
-def table_of_suites() -> str:
-    """Return the suites with their summaries, for the help of a command at 80 columns."""
-    return "\n".join(f"  {name:21}{suite.summary}" for name, suite in BUILT_IN_SUITES.items())
+def table_of_suites(*, finetuned: bool = False) -> str:
+    """Return the suites with their summaries, for the help of a command at 80 columns.
+
+    With ``finetuned``, only those that a model is trained for.
+    """
+    lines = []
+    for name, suite in BUILT_IN_SUITES.items():
+        if suite.is_finetuned or not finetuned:
+            lines.append(f"  {name:21}{suite.summary}")
+    return "\n".join(lines)
+
+
+tasks_option = click.option(
+    "--tasks",
+    multiple=True,
+    metavar="NAME[,NAME]",
+    help="Tasks of --suite.  [default: all]",
+)
 
 
 def declared_options(part: Part, specs: Iterable[TaskSpec] | None = None) -> list[TaskOption]:

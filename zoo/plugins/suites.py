@@ -28,14 +28,15 @@ class BuiltInSuite(NamedTuple):
 
     target: str  # ``module:attribute`` of the ``Suite``.
     summary: str  # One line for help, which imports no suite.
+    is_finetuned: bool = False  # Whether a model is trained for each task.
 
 
 BUILT_IN = {
     "glue": BuiltInSuite(
-        "zoo.suites.glue:SUITE", "Nine tasks on sentences and pairs; a model for each."
+        "zoo.suites.glue:SUITE", "Nine tasks on sentences and pairs; a model for each.", True
     ),
     "superglue": BuiltInSuite(
-        "zoo.suites.superglue:SUITE", "Eight harder tasks; a model for each."
+        "zoo.suites.superglue:SUITE", "Eight harder tasks; a model for each.", True
     ),
     "sts": BuiltInSuite("zoo.suites.sts:SUITE", "Similarity of pairs: STS12 to 16, STS-B, SICK-R."),
     "beir-small": BuiltInSuite("zoo.suites.beir:SUITE", "Retrieval in six corpora of BEIR."),

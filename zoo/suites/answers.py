@@ -13,9 +13,11 @@ from zoo.data.readers.labelled import describe_labels
 from zoo.errors import UsageError
 from zoo.inference.processing.records import TextExample
 from zoo.io.json import dump_json
+from zoo.io.output.atomic import atomic_write
+from zoo.io.output.full_disks import writing
 from zoo.metrics.generated_labels import NO_LABEL, word_metrics
 from zoo.overrides import override
-from zoo.suites.base import TEXT_TO_TEXT, SuiteModel, SuiteTask, TaskScore
+from zoo.suites.base import TEXT_TO_TEXT, SuiteModel, SuiteTask, TaskScore, TrainingData
 from zoo.tasks import make_task
 
 if TYPE_CHECKING:
@@ -114,13 +116,14 @@ def _generate(model: SuiteModel, items: Sequence[Item], labels: Sequence[str]) -
 def match_labels(checkpoint: "Checkpoint", labels: Sequence[str]) -> dict[str, str]:
     """Return the name of each label of a classifier -> that of a task.
 
-    Names are equal except for case, or the Hub's default names, ``LABEL_0``, or numbers.
+    Names are equal except for case, or the Hub's default names, ``LABEL_0``, or numbers. A model
+    that was trained on data without a label lacks it.
     """
     model_labels = checkpoint.config.labels
     folded_names = {label.casefold(): label for label in labels}
+    if {label.casefold() for label in model_labels} <= folded_names.keys():
+        return {label: folded_names[label.casefold()] for label in model_labels}
     if len(model_labels) == len(labels):
-        if {label.casefold() for label in model_labels} == folded_names.keys():
-            return {label: folded_names[label.casefold()] for label in model_labels}
         for template in ("LABEL_{}", "{}"):
             numbered_labels = [template.format(number) for number in range(len(labels))]
             if list(model_labels) == numbered_labels:
@@ -193,6 +196,53 @@ class AnsweredTask(SuiteTask):
     def find_train_file(self, data: Path) -> Path:
         """Return the training file; see ``find_files``."""
         raise NotImplementedError(f"{self.title} is not trained")
+
+    @override
+    def prepare_training(
+        self, data: Path, folder: Path, *, text_to_text: bool
+    ) -> TrainingData | None:
+        if self.trained_as:
+            return None
+        train_file = self.find_train_file(data)
+        (eval_file,) = self.find_files(data)
+        items = list(self.read(train_file, text_to_text=text_to_text))
+        train_items = list(self.training_items(items, text_to_text=text_to_text))
+        eval_items = list(self.read(eval_file, text_to_text=text_to_text))
+        tables = []
+        for name, table_items in (("train", train_items), ("eval", eval_items)):
+            path = folder / f"{name}.jsonl"
+            rows = (self._training_row(item) for item in table_items)
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                atomic_write(path, json_lines(rows).encode())
+            tables.append((str(path),))
+        train, evaluation = tables
+        if text_to_text:
+            return TrainingData(task=TEXT_TO_TEXT, train=train, eval=evaluation)
+        if train_items[0].choices:
+            return TrainingData(task=MULTIPLE_CHOICE, train=train, eval=evaluation)
+        present_labels = {item.targets[0] for item in train_items}
+        columns = {"text": "text", "label": "label"}
+        if train_items[0].pair is not None:
+            columns["pair"] = "pair"
+        return TrainingData(
+            task=CLASSIFICATION,
+            train=train,
+            eval=evaluation,
+            columns=columns,
+            settings={"data.labels": [name for name in self.labels if name in present_labels]},
+        )
+
+    def _training_row(self, item: Item) -> dict[str, Any]:
+        """Return an item as a row of a table; of several targets all are correct."""
+        if item.choices:
+            label = self.labels.index(item.targets[0])
+            return {"context": item.text, "choices": list(item.choices), "label": label}
+        row: dict[str, Any] = {"text": item.text}
+        if item.pair is not None:
+            row["pair"] = item.pair
+        target = item.targets[0] if len(item.targets) == 1 else list(item.targets)
+        return {**row, "label": target}
 
     def choose_label(self, answer: Answer) -> str:
         """Return the label of an answer; the first label for a text that is none."""

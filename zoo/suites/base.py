@@ -117,6 +117,25 @@ class SuiteModel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainingData:
+    """What ``zoo finetune`` learns a task from.
+
+    Attributes:
+        task: name of the task.
+        train: training data.
+        eval: evaluation data; empty for those that the task has by default.
+        columns: ``text``, ``pair`` or ``label`` -> its column; empty for those by default.
+        settings: further settings, such as ``data.labels``.
+    """
+
+    task: str
+    train: tuple[str, ...]
+    eval: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SuiteTask(ABC):
     """A task of a suite. A subclass says where its files are, and what is measured.
 
@@ -153,6 +172,25 @@ class SuiteTask(ABC):
         Raises:
             SourceError: a file is missing; the message names it.
         """
+
+    def prepare_training(
+        self, data: Path, folder: Path, *, text_to_text: bool
+    ) -> TrainingData | None:
+        """Return what a model of the task is trained on; by default, the task is not trained.
+
+        Args:
+            data: the directory of the suite's files.
+            folder: where the task may write tables.
+            text_to_text: whether the model generates its answers.
+
+        Returns:
+            The data; ``None`` if no model is trained for the task.
+
+        Raises:
+            SourceError: a file is missing.
+            UsageError: a file does not suit the task.
+        """
+        return None
 
     def find_test_files(self, data: Path) -> Sequence[Path]:
         """Return the test files, whose labels only the leaderboard knows; see ``find_files``."""

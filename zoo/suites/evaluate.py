@@ -100,8 +100,7 @@ class SuiteModels:
 
     Args:
         suite: the suite.
-        tasks: see ``find_models``.
-        reference: see ``find_models``.
+        references: name of a task -> reference of its model, see ``find_models``.
         open_model: opens the model of a reference.
         limit: see ``SuiteModel``.
         record: see ``evaluate_suite``.
@@ -110,19 +109,19 @@ class SuiteModels:
     def __init__(
         self,
         suite: Suite,
-        tasks: Sequence[SuiteTask],
-        reference: str,
+        references: Mapping[str, str],
         open_model: OpenModel,
         *,
         limit: int | None,
         record: bool,
     ) -> None:
-        self.references = find_models(suite, tasks, reference)
+        self.references = references
         self._suite = suite
         self._open_model = open_model
         self._limit = limit
         self._record = record
-        self._is_shared = suite.is_finetuned and reference in self.references.values()
+        is_shared = len(references) > 1 and len(set(references.values())) == 1
+        self._is_shared = suite.is_finetuned and is_shared
         self._last_reference = ""
         self._last_model: SuiteModel | None = None
 
@@ -148,7 +147,7 @@ class SuiteModels:
 
 def evaluate_suite(
     suite: Suite,
-    reference: str,
+    references: Mapping[str, str],
     data: Path,
     open_model: OpenModel,
     *,
@@ -163,7 +162,7 @@ def evaluate_suite(
 
     Args:
         suite: the suite.
-        reference: see ``find_models``.
+        references: name of a task -> reference of its model, see ``find_models``.
         data: directory of the suite's files.
         open_model: opens the model of a reference.
         tasks: names of the tasks to evaluate; by default all.
@@ -177,7 +176,7 @@ def evaluate_suite(
         SourceError: no task has its files.
     """
     selected_tasks = suite.select_tasks(tasks)
-    models = SuiteModels(suite, selected_tasks, reference, open_model, limit=limit, record=record)
+    models = SuiteModels(suite, references, open_model, limit=limit, record=record)
     tasks_with_model = []
     without_model = []
     for task in selected_tasks:

@@ -13,7 +13,7 @@ from zoo.inference.processing.records import TextExample
 from zoo.metrics.generated_labels import number_of
 from zoo.overrides import override
 from zoo.suites.answers import Answer, AnsweredTask, Item, answer_items, label_metrics
-from zoo.suites.base import TEXT_TO_TEXT, Suite, SuiteModel, SuiteTask, TaskScore
+from zoo.suites.base import TEXT_TO_TEXT, Suite, SuiteModel, SuiteTask, TaskScore, TrainingData
 from zoo.tasks import make_task
 from zoo.tasks.seq2seq.text_forms import glue_form
 
@@ -47,6 +47,18 @@ class GlueSuiteTask(SuiteTask):
     def find_test_files(self, data: Path) -> Sequence[Path]:
         names = [name.replace(DEV, TEST) for name in self.task.dev]
         return split_files(self.task, data, names)
+
+    @override
+    def prepare_training(
+        self, data: Path, folder: Path, *, text_to_text: bool
+    ) -> TrainingData | None:
+        split_files(self.task, data, ["train", *self.task.dev])
+        name = f"{PREFIX}{self.name}"
+        if not text_to_text:
+            return TrainingData(task=name, train=(str(data),))
+        if not self.task.keys:
+            return None
+        return TrainingData(task=TEXT_TO_TEXT, train=(f"{name}={data}",))
 
     @override
     def obstacle(self, model: SuiteModel) -> str:

@@ -21,7 +21,13 @@ from zoo.cli.options import (
 )
 from zoo.cli.output import note, result, table
 from zoo.cli.parameter_types import InputFile, LocalPath, OutputFile, OutputPath
-from zoo.cli.task_options import TaskCommand, table_of_suites, table_of_tasks, task_options
+from zoo.cli.task_options import (
+    TaskCommand,
+    table_of_suites,
+    table_of_tasks,
+    task_options,
+    tasks_option,
+)
 from zoo.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
@@ -81,12 +87,7 @@ columns are named, or counted from 1 in a file without a header.""",
     "models are fine-tuned for, REF is a directory of models or runs with the names of the tasks, "
     "or a text-to-text model.",
 )
-@click.option(
-    "--tasks",
-    multiple=True,
-    metavar="NAME[,NAME]",
-    help="Tasks of --suite.  [default: all]",
-)
+@tasks_option
 @shared_option(
     "eval_data",
     "Text, or a table, or - for standard input; of seq2seq also NAME=FILE or glue/NAME=DIR; may be "
@@ -193,7 +194,7 @@ def command(
         if as_json and measured.details["missing_files"]:
             # The object names them. An error would be a second object.
             raise click.exceptions.Exit(SourceError.exit_code)
-        require_all_files(measured)
+        require_all_files(measured.details["missing_files"])
         return
     evaluation = EvaluationCall(**call)
     measured = evaluation.measure()

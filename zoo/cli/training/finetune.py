@@ -1,13 +1,21 @@
 """The command ``zoo finetune``."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from zoo.cli.completion import PRESET
+from zoo.cli.completion import PRESET, SUITE
 from zoo.cli.options import common_options, count_option, global_tokens_option, shared_option
-from zoo.cli.parameter_types import REFERENCE
-from zoo.cli.task_options import TaskCommand, table_of_tasks, task_options
+from zoo.cli.output import result, table
+from zoo.cli.parameter_types import REFERENCE, InputFile
+from zoo.cli.task_options import (
+    TaskCommand,
+    table_of_suites,
+    table_of_tasks,
+    task_options,
+    tasks_option,
+)
 from zoo.cli.training.options import (
     adapter_option,
     data_option,
@@ -21,6 +29,11 @@ from zoo.cli.training.options import (
     weight_option,
 )
 from zoo.cli.training.runs import print_training, reporting_once, runs_options
+from zoo.errors import SourceError, UsageError
+from zoo.io.numbers import int_from_environment
+
+if TYPE_CHECKING:
+    from zoo.api.finetuning_suites import SuiteTraining
 
 
 @click.command(
@@ -31,6 +44,10 @@ Tasks:
 {table_of_tasks("train")}
   glue/NAME            A task of GLUE; --train is the directory of its files.
                        As texts: --task seq2seq --train glue/NAME=DIR.
+
+\b
+Suites:
+{table_of_suites(finetuned=True)}
 
 \b
 Examples:
@@ -52,6 +69,7 @@ Examples:
   zoo finetune REF --task question-answering --train train-v2.0.json \\
       --eval dev-v2.0.json
   zoo finetune FAMILY --task text-classification --train t.tsv
+  zoo finetune REF --suite glue GLUE --seeds 5 -o runs/glue
   zoo finetune --resume runs/sentiment
   zoo finetune --continue-from runs/sentiment --set num_train_epochs=6
 
@@ -60,7 +78,16 @@ a header. Labels come from the training data, sorted. Without --eval, a tenth of
 is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 )
 @click.argument("model", metavar="REF|FAMILY|CONFIG.yaml", type=REFERENCE, required=False)
+@click.argument("data_folder", metavar="[DIR]", type=InputFile(), required=False)
 @shared_option("task", "What to learn; see below. With --help, shows its options.")
+@click.option(
+    "--suite",
+    type=SUITE,
+    metavar="NAME",
+    help="Train a model for each task of a benchmark, whose files are in DIR, and evaluate it. The "
+    "same command with --auto-resume continues.",
+)
+@tasks_option
 @data_option("train", "Training data.", metavar="[NAME=]FILE")
 @data_option("eval_data", "Evaluation data.", metavar="[NAME=]FILE")
 @weight_option
@@ -95,14 +122,89 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 )
 @runs_options
 @common_options
-def command(model: str | None, as_json: bool, **options: Any) -> None:
+def command(
+    model: str | None,
+    data_folder: str | None,
+    suite: str | None,
+    tasks: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Fine-tune a model on labelled data; an interrupted run resumes bit for bit.
 
     The output has the layout of zoo pretrain. The best checkpoint becomes the final model,
     which every command accepts.
     """
+    if suite is not None:
+        _finetune_suite(model, suite, data_folder, tasks, python_options(options), as_json=as_json)
+        return
+    if data_folder is not None:
+        raise UsageError(f"{data_folder} is a folder of --suite", "name other data by --train")
+    if tasks:
+        raise UsageError("--tasks selects tasks of a suite", "leave it out, or give --suite")
     from zoo.api.training import finetune
 
     with reporting_once():
         training = finetune(model, **python_options(options))
     print_training(training, as_json=as_json)
+
+
+def _finetune_suite(
+    model: str | None,
+    suite: str,
+    data_folder: str | None,
+    tasks: tuple[str, ...],
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Train and evaluate the tasks of a suite; only the main process prints."""
+    from zoo.api.evaluating_suites import require_all_files
+    from zoo.api.finetuning_suites import finetune_suite
+
+    if model is None or data_folder is None:
+        raise UsageError(
+            "a suite needs a model and a directory of files",
+            "write zoo finetune REF --suite NAME DIR",
+        )
+    if options["output"] is None:
+        raise UsageError("the runs of a suite have no directory", "name it with -o")
+    with reporting_once():
+        training = finetune_suite(model, suite, data_folder, tasks=tasks, **options)
+    if int_from_environment("RANK", 0) != 0:
+        return
+    result(training.to_dict(), _suite_lines(training), as_json=as_json)
+    if as_json and training.missing_files:
+        # The object names them. An error would be a second object.
+        raise click.exceptions.Exit(SourceError.exit_code)
+    require_all_files(training.missing_files)
+
+
+def _suite_lines(training: "SuiteTraining") -> list[str]:
+    """Return the table of a suite: mean and standard deviation over the seeds."""
+    rows = []
+    for name, numbers in training.tasks.items():
+        metrics = [metric for metric in numbers if metric != "score"]
+        cells = [_percent(numbers[metric], 100) for metric in metrics]
+        score = _percent(numbers["score"], 1)
+        rows.append((name, " / ".join(metrics), " / ".join(cells), score))
+    title = "average"
+    if training.missing:
+        evaluated = len(training.tasks)
+        title = f"average of {evaluated} of {evaluated + len(training.missing)}"
+    rows.append((title, "", "", _percent(training.average, 1)))
+    lines = table(rows, ("task", "metrics", "values", "score"))
+    if training.missing:
+        lines += ["", f"missing: {', '.join(training.missing)}"]
+    seeds = len(training.average["values"])
+    if seeds > 1:
+        lines += ["", f"means and standard deviations over {seeds} seeds"]
+    return [*lines, f"runs: {training.path}"]
+
+
+def _percent(numbers: Mapping[str, Any], factor: float) -> str:
+    """Return a mean and its standard deviation, if there is one."""
+    text = f"{factor * numbers['mean']:.1f}"
+    if "std" in numbers:
+        text += f" ± {factor * numbers['std']:.1f}"
+    return text

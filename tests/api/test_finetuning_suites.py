@@ -1,0 +1,172 @@
+"""``zoo finetune --suite``: runs of all tasks, their table, and what is resumed."""
+
+import json
+import shutil
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+
+import zoo
+from tests import warm
+from tests.checkpoints import Make, hub_checkpoint, shrink
+from tests.inference.conftest import converted
+from tests.suites.glue_folder import make_glue
+from tests.suites.superglue_folder import make_superglue
+from tests.tasks.seq2seq.making import model as t5
+from tests.tasks.seq2seq.making import t5_hub
+from zoo.errors import SourceError, UsageError
+
+__all__ = ["hub_checkpoint", "t5", "t5_hub"]
+SHORT: dict[str, Any] = {
+    "preset": "default",
+    "max_steps": 2,
+    "settings": {"eval_steps": 2, "save_steps": 1, "batch_size": 4},
+    "device": "cpu",
+}
+
+
+@pytest.fixture
+def model(hub_checkpoint: Make, tmp_path: Path) -> Path:
+    source = hub_checkpoint("BertForMaskedLM", "pretrained", max_position_embeddings=128)
+    shrink(source / "model.safetensors", 0.2)
+    return converted(source, tmp_path / "model").path
+
+
+def modified(folder: Path) -> dict[str, int]:
+    """Return the time of the last change of each model below a folder."""
+    models = folder.rglob("model.safetensors")
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in models}
+
+
+def test_tasks_are_trained_once_over_seeds(model: Path, tmp_path: Path) -> None:
+    data = make_superglue(tmp_path / "SuperGLUE", 8)
+    runs = tmp_path / "runs"
+    call: dict[str, Any] = {"output": runs, "tasks": "cb,copa", "seeds": 2, **SHORT}
+    training = zoo.finetune_suite(model, "superglue", data, **call)
+    assert list(training.runs) == list(training.tasks) == ["cb", "copa"]
+    expected: dict[str, list[float]] = {"cb": [], "copa": []}
+    for seed in (0, 1):
+        # The models of a seed, measured one by one.
+        chosen = tmp_path / f"chosen-{seed}"
+        for task in expected:
+            shutil.copytree(runs / task / f"seed-{seed}" / "model", chosen / task)
+        result = zoo.evaluate(chosen, suite="superglue", eval=data, tasks="cb,copa", record=False)
+        for task, scores in expected.items():
+            scores.append(result.details["tasks"][task]["score"])
+    for task, scores in expected.items():
+        numbers = training.tasks[task]["score"]
+        assert numbers["values"] == pytest.approx(scores)
+        assert numbers["mean"] == pytest.approx(mean(scores))
+        assert numbers["std"] == pytest.approx(stdev(scores))
+    averages = [mean(pair) for pair in zip(*expected.values(), strict=True)]
+    assert training.average["values"] == pytest.approx(averages)
+    assert training.missing == ["boolq", "multirc", "record", "rte", "wic", "wsc"]
+    assert json.loads((runs / "suite.json").read_text()) == training.to_dict()
+
+    # One task is gone, and a run of the other one has lost its end.
+    before = modified(runs)
+    shutil.rmtree(runs / "copa" / "seed-1")
+    with pytest.raises(UsageError, match="exists; go on with --auto-resume"):
+        zoo.finetune_suite(model, "superglue", data, **call)
+    again = zoo.finetune_suite(model, "superglue", data, auto_resume=True, **call)
+    after = modified(runs)
+    changed = {Path(name).parts[:2] for name in before if before[name] != after[name]}
+    assert ("copa", "seed-1") in changed and ("cb", "seed-0") not in changed
+    assert ("copa", "seed-0") not in changed and ("cb", "seed-1") not in changed
+    assert again.tasks == training.tasks
+
+
+def test_the_table_of_the_command_names_missing_tasks(model: Path, tmp_path: Path) -> None:
+    data = make_glue(tmp_path / "GLUE", 8)
+    shutil.rmtree(data / "RTE")
+    command = ("finetune", str(model), "--suite", "glue", str(data), "--tasks", "cola,rte")
+    short = ("--max-steps", "1", "--preset", "default", "--batch-size", "4", "--device", "cpu")
+    done = warm.zoo(*command, *short, "-o", str(tmp_path / "runs"))
+    assert done.returncode == 4, done.stderr
+    assert "rte is not trained: " in done.stderr
+    assert "the files of rte are missing; add them" in done.stderr.splitlines()[-1]
+    lines = done.stdout.splitlines()
+    assert lines[1].split()[:2] == ["cola", "matthews_correlation"]
+    assert lines[2].startswith("average of 1 of 9")
+
+
+def test_wrong_calls_are_refused(model: Path, tmp_path: Path) -> None:
+    data = make_glue(tmp_path / "GLUE", 3)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"suite": "glu"}, "no suite is called 'glu'; did you mean glue"),
+        ({"tasks": "kola"}, "GLUE has no task 'kola'"),
+        ({"tasks": "ax"}, "no model is trained for ax"),
+        ({"train": "a.tsv"}, "--suite decides --train; leave --train out"),
+        ({"resume": "runs/a"}, "--suite trains several runs, and --resume is for one"),
+        ({"data": tmp_path / "none", "tasks": "cola"}, "CoLA.train.tsv is not there"),
+    ]
+    for changes, message in cases:
+        call: dict[str, Any] = {"suite": "glue", "data": data, "output": tmp_path / "r", **changes}
+        with pytest.raises((UsageError, SourceError), match=message):
+            zoo.finetune_suite(model, **call)
+        assert not (tmp_path / "r").exists()
+    done = warm.zoo("finetune", str(model), str(data), "--task", "glue/cola")
+    assert done.returncode == 2 and "is a folder of --suite" in done.stderr
+    done = warm.zoo("finetune", str(model), str(data), "--suite", "glue")
+    assert done.returncode == 2 and "name it with -o" in done.stderr
+
+
+@pytest.mark.long
+def test_all_tasks_of_superglue_are_trained(model: Path, tmp_path: Path) -> None:
+    data = make_superglue(tmp_path / "SuperGLUE", 8)
+    short = {**SHORT, "max_steps": 1}
+    training = zoo.finetune_suite(model, "superglue", data, output=tmp_path / "runs", **short)
+    assert len(training.runs) == 8 and not training.missing
+    assert list(training.tasks)[8:] == ["axb", "axg"]
+    averaged = [numbers["score"]["mean"] for numbers in list(training.tasks.values())[:8]]
+    assert training.average["mean"] == pytest.approx(mean(averaged))
+
+
+@pytest.mark.long
+def test_text_to_text_models_learn_the_forms(t5: Path, tmp_path: Path) -> None:
+    data = make_superglue(tmp_path / "SuperGLUE", 24)
+    settings = {
+        "eval_steps": 60,
+        "save_steps": 60,
+        "batch_size": 8,
+        "optimizer.learning_rate": 0.01,
+        "lr_scheduler.warmup_steps": 0,
+    }
+    options: dict[str, Any] = {**SHORT, "max_steps": 60, "settings": settings}
+    runs = tmp_path / "runs"
+    names = "boolq,record,wsc"
+    training = zoo.finetune_suite(t5, "superglue", data, output=runs, tasks=names, **options)
+    assert list(training.tasks) == ["boolq", "record", "wsc"]
+    opened = zoo.load(runs / "boolq" / "model", backend="cpu")
+    lines = [json.loads(line) for line in (data / "BoolQ" / "val.jsonl").read_text().splitlines()]
+    sources = [f"boolq passage: {row['passage']} question: {row['question']}" for row in lines]
+    generated = [result["generated"] for result in opened.seq2seq(sources)]
+    assert set(generated) & {"True", "False"}, generated
+    correct = [str(row["label"]) == text for row, text in zip(lines, generated, strict=True)]
+    assert training.tasks["boolq"]["accuracy"]["values"] == [pytest.approx(mean(correct))]
+    # Models are trained on correct noun phrases only.
+    rows = (runs / "tables" / "wsc" / "train.jsonl").read_text().splitlines()
+    assert {json.loads(row)["label"] for row in rows} == {"i j"}
+    # One of the models answers all tasks, whatever it has learned.
+    result = zoo.evaluate(runs / "boolq" / "model", suite="superglue", eval=data, limit=2)
+    assert len(result.details["tasks"]) == 10
+
+
+@pytest.mark.long
+def test_tasks_without_a_text_to_text_form_are_left_out(t5: Path, tmp_path: Path) -> None:
+    data = make_glue(tmp_path / "GLUE", 8)
+    names = "stsb,wnli"
+    options = {**SHORT, "max_steps": 1, "output": tmp_path / "runs", "tasks": names}
+    training = zoo.finetune_suite(t5, "glue", data, **options)
+    assert list(training.tasks) == ["stsb"] and "wnli" in training.missing
+    model = tmp_path / "runs" / "stsb" / "model"
+    predictions = tmp_path / "answers"
+    result = zoo.evaluate(
+        model, suite="glue", eval=data, tasks=names, predictions=predictions, record=False
+    )
+    assert list(result.details["tasks"]) == ["stsb"]
+    lines = (predictions / "STS-B.tsv").read_text().splitlines()
+    scores = [float(line.split("\t")[1]) for line in lines[1:]]
+    assert len(scores) == 8 and min(scores) >= 0 and max(scores) <= 5

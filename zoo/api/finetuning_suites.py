@@ -1,0 +1,290 @@
+"""``zoo.finetune_suite``: a model for each task of a benchmark, and the table of a paper."""
+
+import logging
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.api.arguments import AnyPath, as_path, as_reference, checked
+from zoo.api.evaluating_suites import open_suite_model, split_names
+from zoo.api.training import finetune
+from zoo.errors import SourceError, UsageError
+from zoo.io.json import encode_json
+from zoo.io.numbers import int_from_environment
+from zoo.io.output.atomic import atomic_write
+from zoo.io.output.full_disks import writing
+from zoo.plugins.suites import find_suite
+
+if TYPE_CHECKING:
+    from zoo.suites.base import Suite, SuiteResult, TrainingData
+
+LOG = logging.getLogger("zoo")
+RESULTS = "suite.json"  # The table, in the directory of the runs.
+TABLES = "tables"  # Directory of the tables that tasks write.
+MODEL = "model"
+AVERAGE = "average"
+SCORE = "score"
+# Options of ``zoo.finetune`` that the suite decides, or that begin a run in another way.
+DECIDED = ("task", "train", "eval", "weight", "text", "pair", "label")
+OTHER_RUNS = ("resume", "continue_from", "reset_optimizer", "from_scratch", "force", "dry_run")
+
+
+@dataclass(frozen=True)
+class SuiteTraining:
+    """Result of ``zoo.finetune_suite``.
+
+    Attributes:
+        path: directory with a run, or runs over several seeds, for each task.
+        suite: name of the suite.
+        runs: name of a task -> its directory.
+        average: average of the suite -> see ``tasks``.
+        tasks: name of a task -> name of a metric, or ``score`` -> ``mean`` over the seeds, ``std``,
+            their standard deviation (n - 1; absent for one seed), and ``values``.
+        missing: names of averaged tasks without a result.
+        missing_files: name of a task whose files are missing -> what is missing.
+    """
+
+    path: Path
+    suite: str
+    runs: Mapping[str, Path]
+    average: Mapping[str, Any]
+    tasks: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    missing: Sequence[str] = ()
+    missing_files: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command prints with ``--json``."""
+        return {
+            "path": str(self.path),
+            "suite": self.suite,
+            "runs": {name: str(path) for name, path in self.runs.items()},
+            "average": dict(self.average),
+            "tasks": {name: dict(metrics) for name, metrics in self.tasks.items()},
+            "missing": list(self.missing),
+            "missing_files": dict(self.missing_files),
+        }
+
+
+@checked
+def finetune_suite(
+    model: AnyPath,
+    suite: str,
+    data: AnyPath,
+    *,
+    output: AnyPath,
+    tasks: str | Sequence[str] = (),
+    seeds: int | None = None,
+    auto_resume: bool = False,
+    **options: Any,
+) -> SuiteTraining:
+    """Fine-tune a model on each task of a suite, and evaluate it; as ``zoo finetune --suite``.
+
+    Each task is a run in a directory with its name. A task whose files are missing is named in a
+    warning, and the others are trained.
+
+    Args:
+        model: reference to a model, a family for random weights, or a YAML file of settings.
+        suite: name of a suite that models are fine-tuned for, such as ``glue``.
+        data: directory of its files.
+        output: directory of the runs.
+        tasks: names of the tasks; by default all.
+        seeds: train this number of runs of each task.
+        auto_resume: go on in ``output``, with the same settings: finished runs are left as they
+            are, and one that was interrupted resumes.
+        **options: options of ``zoo.finetune``, for all tasks, such as ``learning_rate``.
+
+    Returns:
+        The metrics of each task and the average, with mean and spread over the seeds.
+        ``suite.json`` in ``output`` has the same.
+
+    Raises:
+        UsageError: the suite or an option is unknown, or the directory exists.
+        SourceError: the model is missing, or the files of all tasks.
+        VerificationError: a file is damaged, or a loss is not finite.
+        Interrupted: a signal came; the same call with ``auto_resume`` continues.
+
+    Example:
+        >>> training = zoo.finetune_suite(  # doctest: +SKIP
+        ...     "runs/books/model", "glue", "GLUE", output="runs/glue", seeds=5
+        ... )
+        >>> training.average["mean"], training.average["std"]  # doctest: +SKIP
+        (78.3, 0.4)
+    """
+    declaration: Suite = find_suite(suite)
+    if not declaration.is_finetuned:
+        raise UsageError(
+            f"models are not fine-tuned for {declaration.title}",
+            f"measure one by `zoo eval REF --suite {suite} DIR`",
+        )
+    path = as_path(output, "output")
+    data_path = as_path(data, "file")
+    assert path is not None and data_path is not None, "both are given"
+    _require_possible(options)
+    if path.exists() and not auto_resume:
+        raise UsageError(f"{path} exists", "go on with --auto-resume, or give another -o")
+    reference = as_reference(model)
+    trainings, missing_files = _prepare(
+        declaration,
+        split_names(tasks),
+        data_path,
+        path / TABLES,
+        text_to_text=_is_text_to_text(reference, offline=bool(options.get("offline"))),
+    )
+    runs = {}
+    for number, (name, training) in enumerate(trainings.items(), 1):
+        LOG.info("task %s of %s: %s", number, len(trainings), name)
+        runs[name] = path / name
+        finetune(
+            reference,
+            output=path / name,
+            auto_resume=True,
+            seeds=seeds,
+            **_options_of_task(options, training),
+        )
+    results = []
+    if int_from_environment("RANK", 0) == 0:
+        results = _evaluate(declaration, split_names(tasks), data_path, runs, options)
+    result = _summarize(declaration, path, runs, results, missing_files)
+    if results:
+        with writing(path / RESULTS, remains=f"the runs in {path} remain"):
+            atomic_write(path / RESULTS, encode_json(result.to_dict()))
+    return result
+
+
+def _require_possible(options: Mapping[str, Any]) -> None:
+    """Check the options that ``zoo.finetune`` has and a suite does not."""
+    for name in DECIDED:
+        if options.get(name) not in (None, ()):
+            flag = name.replace("_", "-")
+            raise UsageError(f"--suite decides --{flag}", f"leave --{flag} out")
+    for name in OTHER_RUNS:
+        if options.get(name) not in (None, False):
+            flag = name.replace("_", "-")
+            raise UsageError(
+                f"--suite trains several runs, and --{flag} is for one",
+                f"leave --{flag} out; --auto-resume continues all",
+            )
+
+
+def _is_text_to_text(reference: str, *, offline: bool) -> bool:
+    """Return whether a model generates a text from a text."""
+    from zoo.api.settings import finetune_values
+    from zoo.conversion.cache import resolve_checkpoint
+    from zoo.plugins import get_family
+    from zoo.suites.base import TEXT_TO_TEXT
+
+    values = finetune_values(reference)
+    source = (values.get("init_from") or {}).get("model")
+    if source is None:
+        heads = get_family(values["family"]).heads()
+        return any(TEXT_TO_TEXT in head.tasks for head in heads.values())
+    return TEXT_TO_TEXT in resolve_checkpoint(source, offline=offline).head.tasks
+
+
+def _prepare(
+    suite: "Suite", names: Sequence[str], data: Path, folder: Path, *, text_to_text: bool
+) -> "tuple[dict[str, TrainingData], dict[str, str]]":
+    """Return the data of the tasks that are trained, and what is missing of others."""
+    trainings = {}
+    missing_files = {}
+    first_error = None
+    for task in suite.select_tasks(names):
+        try:
+            training = task.prepare_training(data, folder / task.name, text_to_text=text_to_text)
+        except SourceError as error:
+            first_error = first_error or error
+            missing_files[task.name] = error.what
+            LOG.warning("warning: %s is not trained: %s", task.name, error.what)
+            continue
+        if training is not None:
+            trainings[task.name] = training
+    if not trainings:
+        raise first_error or UsageError(
+            f"no model is trained for {', '.join(names)}", "select other tasks with --tasks"
+        )
+    return trainings, missing_files
+
+
+def _options_of_task(options: Mapping[str, Any], training: "TrainingData") -> dict[str, Any]:
+    """Return the arguments of ``zoo.finetune`` for a task; the user's settings take precedence."""
+    settings = {**training.settings, **(options.get("settings") or {})}
+    return {
+        **options,
+        **training.columns,
+        "task": training.task,
+        "train": training.train,
+        "eval": training.eval,
+        "settings": settings or None,
+    }
+
+
+def _evaluate(
+    suite: "Suite",
+    names: Sequence[str],
+    data: Path,
+    runs: Mapping[str, Path],
+    options: Mapping[str, Any],
+) -> "list[SuiteResult]":
+    """Return the results of each seed, of the models of all tasks with that seed."""
+    from zoo.suites.evaluate import evaluate_suite
+    from zoo.training.state.progress import is_seed_directory, seed_directories
+
+    compute = {"backend": "auto", "dtype": None}
+    compute |= {name: options.get(name) for name in ("device", "threads")}
+    source: dict[str, Any] = {
+        "adapter": [],
+        "revision": None,
+        "offline": bool(options.get("offline")),
+        "lock": None,
+    }
+    models: list[dict[str, str]] = []
+    for name, path in runs.items():
+        directories = seed_directories(path) if is_seed_directory(path) else [path]
+        for number, directory in enumerate(directories):
+            if number == len(models):
+                models.append({})
+            models[number][name] = str(directory / MODEL)
+    results = []
+    for references in models:
+        result = evaluate_suite(
+            suite,
+            references,
+            data,
+            lambda reference: open_suite_model(reference, compute, source),
+            tasks=names,
+            record=True,
+        )
+        results.append(result)
+    return results
+
+
+def _summarize(
+    suite: "Suite",
+    path: Path,
+    runs: Mapping[str, Path],
+    results: "Sequence[SuiteResult]",
+    missing_files: Mapping[str, str],
+) -> SuiteTraining:
+    """Return mean and spread over the results of the seeds."""
+    tasks: dict[str, dict[str, dict[str, Any]]] = {}
+    average: dict[str, Any] = {}
+    if results:
+        average = spread([result.average for result in results])
+    for name in results[0].scores if results else ():
+        scores = [result.scores[name] for result in results]
+        tasks[name] = {}
+        for metric in scores[0].metrics:
+            tasks[name][metric] = spread([score.metrics[metric] for score in scores])
+        tasks[name][SCORE] = spread([score.score for score in scores])
+    missing = [task.name for task in suite.tasks if task.is_averaged and task.name not in tasks]
+    return SuiteTraining(path, suite.name, runs, average, tasks, missing, missing_files)
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Return mean, standard deviation (n - 1) of several values, and the values."""
+    result: dict[str, Any] = {"mean": statistics.fmean(values), "values": list(values)}
+    if len(values) > 1:
+        result["std"] = statistics.stdev(values)
+    return result

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     header = ["model", "labels", "accuracy", "95 % interval", "range", "minus true labels"]
     print(table(header, label_rows))
     print()
-    print(table(["model", "accuracy", "range", "deviation", "range of a selection"], order_rows))
+    print(table(["model", "accuracy", "range", "deviation", "worst and best order"], order_rows))
     print(f"\n{machine(options.threads)}; {versions('torch')}")
 
 

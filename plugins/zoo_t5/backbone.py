@@ -30,45 +30,97 @@ class T5RMSNorm(norms.RMSNorm):
         return x.to(torch.float32)
 
 
-def make_positions(config: T5Config, *, decoder: bool) -> RelativePositions:
+class TiedNorm(T5RMSNorm):
+    """The final norm of a decoder with the weights of an encoder's."""
+
+    # It is a module of its own, since programs record hidden states by the encoder's.
+
+    def __init__(self, owner: T5RMSNorm) -> None:
+        nn.Module.__init__(self)
+        for name in ("normalized_shape", "eps", "elementwise_affine", "epsilon", "offset"):
+            setattr(self, name, getattr(owner, name))
+        self._owner = (owner,)  # A tuple, so that its weights have one name.
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """The owner's weights, (hidden,)."""
+        return self._owner[0].weight
+
+
+def attention_args(config: T5Config) -> dict[str, Any]:
+    """Return the arguments of self-attention and cross-attention."""
+    return {
+        "hidden_size": config.hidden_size,
+        "num_heads": config.num_heads,
+        "head_size": config.head_size,
+        "dropout": config.dropout,
+        "scale": 1.0,  # The initialization of the weights makes up for it.
+        "bias": False,
+    }
+
+
+class TiedPositions(RelativePositions):
+    """Relative positions of a decoder with the weights of an encoder's."""
+
+    def __init__(self, owner: RelativePositions) -> None:
+        nn.Module.__init__(self)
+        self.num_buckets = owner.num_buckets
+        self.max_distance = owner.max_distance
+        self.bidirectional = False
+        self._owner = (owner,)  # A tuple, so that its weights have one name.
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """The owner's weights, (buckets, heads)."""
+        return self._owner[0].weight
+
+
+def make_positions(
+    config: T5Config, *, decoder: bool, tied_to: RelativePositions | None = None
+) -> RelativePositions:
     """Return the relative positions of a stack or of one of its blocks."""
+    if tied_to is not None:
+        return TiedPositions(tied_to)
     return RelativePositions(
         config.num_buckets, config.max_distance, config.num_heads, bidirectional=not decoder
     )
 
 
 class T5Block(nn.Module):
-    """Self-attention, in a decoder cross-attention, and a feed-forward network."""
+    """Self-attention, in a decoder cross-attention, and a feed-forward network.
 
-    def __init__(self, config: T5Config, decoder: bool) -> None:
+    Args:
+        config: configuration of the model.
+        decoder: whether it is a block of a decoder.
+        tied_to: the encoder's block, whose weights a decoder's block has except for
+            cross-attention; ``None`` for weights of its own.
+    """
+
+    def __init__(self, config: T5Config, decoder: bool, tied_to: "T5Block | None" = None) -> None:
         super().__init__()
+        self._tied_to = (tied_to,)  # A tuple, so that its weights have one name.
         self.positions: RelativePositions | None = None
         if not config.shares_positions:
-            self.positions = make_positions(config, decoder=decoder)
+            owner = None if tied_to is None else tied_to.positions
+            self.positions = make_positions(config, decoder=decoder, tied_to=owner)
         width = config.hidden_size
         eps = config.layer_norm_eps
-        self.attention_norm = T5RMSNorm(width, eps)
-        attention: dict[str, Any] = {
-            "hidden_size": width,
-            "num_heads": config.num_heads,
-            "head_size": config.head_size,
-            "dropout": config.dropout,
-            "scale": 1.0,  # The initialization of the weights makes up for it.
-            "bias": False,
-        }
-        self.attention = SelfAttention(**attention)
+        if tied_to is None:
+            self.attention_norm = T5RMSNorm(width, eps)
+            self.attention = SelfAttention(**attention_args(config))
         if decoder:
             self.cross_norm = T5RMSNorm(width, eps)
-            self.cross = CrossAttention(**attention)
-        self.ffn_norm = T5RMSNorm(width, eps)
-        ffn_type = GatedFeedForward if config.gated else FeedForward
-        self.ffn = ffn_type(
-            hidden_size=width,
-            intermediate_size=config.intermediate_size,
-            act=config.activation,
-            bias=False,
-            dropout=config.dropout,
-        )
+            self.cross = CrossAttention(**attention_args(config))
+        if tied_to is None:
+            self.ffn_norm = T5RMSNorm(width, eps)
+            ffn_type = GatedFeedForward if config.gated else FeedForward
+            self.ffn = ffn_type(
+                hidden_size=width,
+                intermediate_size=config.intermediate_size,
+                act=config.activation,
+                bias=False,
+                dropout=config.dropout,
+            )
         self.dropout = Dropout(config.dropout)
 
     def forward(
@@ -84,10 +136,11 @@ class T5Block(nn.Module):
         Args:
             x: (batch, tokens, hidden).
         """
-        x = self._add(x, self.attention(self.attention_norm(x), bias, cache))
+        block = self._tied_to[0] or self
+        x = self._add(x, block.attention(block.attention_norm(x), bias, cache))
         if keys_and_values is not None:
             x = self._add(x, self.cross(self.cross_norm(x), keys_and_values, cross_mask))
-        return self._add(x, self.ffn(self.ffn_norm(x)))
+        return self._add(x, block.ffn(block.ffn_norm(x)))
 
     def _add(self, x: Tensor, part: Tensor) -> Tensor:
         x = x + self.dropout(part)
@@ -104,15 +157,30 @@ class T5Stack(nn.Module):
     layer_inputs: tuple[str, ...] = ("positions",)
     prefix_length: int = 0  # number of keys before those of the tokens; see ``zoo.nn.adapters``
 
-    def __init__(self, config: T5Config, layers: int, decoder: bool, *, mix: bool = False) -> None:
+    def __init__(
+        self,
+        config: T5Config,
+        layers: int,
+        decoder: bool,
+        *,
+        mix: bool = False,
+        tied_to: "T5Stack | None" = None,
+    ) -> None:
         super().__init__()
         self.positions: RelativePositions | None = None
         if config.shares_positions:
-            self.positions = make_positions(config, decoder=decoder)
+            owner = None if tied_to is None else tied_to.positions
+            self.positions = make_positions(config, decoder=decoder, tied_to=owner)
         else:
             self.layer_inputs = ()
-        self.layers = nn.ModuleList(T5Block(config, decoder) for _ in range(layers))
-        self.final_norm = T5RMSNorm(config.hidden_size, config.layer_norm_eps)
+        blocks: Any = [None] * layers if tied_to is None else tied_to.layers
+        self.layers: nn.ModuleList = nn.ModuleList(
+            T5Block(config, decoder, block) for block in blocks
+        )
+        if tied_to is None:
+            self.final_norm = T5RMSNorm(config.hidden_size, config.layer_norm_eps)
+        else:
+            self.final_norm = TiedNorm(tied_to.final_norm)
         self.dropout = Dropout(config.dropout)
         self.mix = ScalarMix(layers + 1) if mix else None
 
@@ -216,7 +284,10 @@ class T5EncoderDecoder(T5Backbone):
 
     def __init__(self, config: T5Config, *, mix: bool = False) -> None:
         super().__init__(config)
-        self.decoder = T5Stack(config, config.decoder_layers, decoder=True, mix=mix)
+        tied_to = self if config.tie_encoder_decoder else None
+        self.decoder = T5Stack(
+            config, config.decoder_layers, decoder=True, mix=mix, tied_to=tied_to
+        )
 
     def hidden(
         self,

@@ -30,6 +30,9 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     intermediate_size: int = 2048  # inner width of the feed-forward networks
     num_layers: int = 6  # number of encoder blocks
     num_decoder_layers: int | None = None  # number of decoder blocks; ``None`` for ``num_layers``
+    # whether the decoder's blocks have the weights of the encoder's, except for cross-attention
+    # (arXiv:1910.10683, table 2, "Enc-dec, shared")
+    tie_encoder_decoder: bool = False
     num_heads: int = 8  # number of attention heads per block
     num_buckets: int = 32  # number of buckets of relative positions
     max_distance: int = 128  # the distance from which on all are in one bucket
@@ -89,6 +92,11 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"max_distance {self.max_distance} is not over half of num_buckets "
                 f"{self.num_buckets}, up to where each distance has a bucket of its own"
             )
+        if self.tie_encoder_decoder and self.decoder_layers != self.num_layers:
+            raise ValueError(
+                f"tie_encoder_decoder needs {self.num_layers} blocks in the decoder, as in the "
+                f"encoder, and num_decoder_layers is {self.decoder_layers}"
+            )
 
 
 def _shape(width: int, inner: int, layers: int, heads: int) -> dict[str, Any]:
@@ -138,6 +146,7 @@ SIZES = {
 _KEYS = {
     **same_names("vocab_size", "num_layers", "num_decoder_layers", "num_heads"),
     **same_names("classifier_dropout", "initializer_factor", "mimetic_init_scale"),
+    **same_names("tie_encoder_decoder"),
     **same_names("pad_token_id", "eos_token_id", "decoder_start_token_id"),
     "d_model": "hidden_size",
     "d_kv": "head_size",
@@ -160,7 +169,8 @@ _MT5 = ConfigMap(
     aliases={"head_dim": "d_kv"},
     values={"tie_word_embeddings": {True: False, False: True}},
     implied=_LATER["small"] | _GATED | _OWN,
-    unsaid=("mimetic_init_scale",),  # no key of transformers, which keeps it
+    # No keys of transformers 5, which keeps them.
+    unsaid=("mimetic_init_scale", "tie_encoder_decoder"),
 )
 _T5 = replace(_MT5, keys=_KEYS | {"scale_decoder_outputs": "scale_outputs"}, implied={})
 CONFIG_MAPS = {

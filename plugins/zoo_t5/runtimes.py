@@ -12,6 +12,7 @@ from zoo_t5.weights import weights
 _TOKENS = "embeddings.tokens.weight"
 # The feed-forward networks that llama.cpp computes.
 FEED_FORWARD = ("relu", "gated-gelu")
+TIED = "its encoder and decoder have weights of their own"
 MAX_DISTANCE = 128  # From this distance on, llama.cpp's relative positions share a bucket.
 
 
@@ -19,6 +20,8 @@ def ctranslate2(config: T5Config, head: str) -> RuntimeModel | str:
     """Return a model as CTranslate2 describes it, or why it cannot."""
     if head not in ("seq2seq-lm", "encoder"):
         return CT2_LOGITS_ONLY
+    if config.tie_encoder_decoder and head != "encoder":
+        return TIED
     if config.activation not in CT2_ACTIVATIONS:
         return f"it has no activation function {config.activation}"
     if not config.shares_positions:
@@ -100,6 +103,8 @@ def gguf(config: T5Config, head: str) -> RuntimeModel | str:
     """Return a model as llama.cpp describes it, or why it cannot."""
     if head not in ("encoder", "seq2seq-lm"):
         return "it has the encoder, and the language model of encoder and decoder"
+    if config.tie_encoder_decoder and head != "encoder":
+        return TIED
     if config.feed_forward not in FEED_FORWARD:
         return f"its feed-forward networks are {' or '.join(FEED_FORWARD)}"
     if config.max_distance != MAX_DISTANCE:

@@ -49,11 +49,33 @@ def _both(config: T5Config, prefix: str) -> WeightMap:
         f"{decoder}block.0.layer.1.EncDecAttention.{_RELATIVE}",
         "cross-attention has no positions; the first release stored a table that it never read",
     )
-    return _encoder(config, prefix).plus(
-        *_stack(config, decoder, "decoder."),
-        drops=[unused],
-        ties=[TiedAlias(f"{decoder}embed_tokens.weight", to=prefix + _TOKENS)],
-    )
+    rules = _stack(config, decoder, "decoder.")
+    ties = [TiedAlias(f"{decoder}embed_tokens.weight", to=prefix + _TOKENS)]
+    if config.tie_encoder_decoder:
+        rules = [rule for rule in rules if ".cross" in rule.target]
+        ties += _tied_names(config, prefix)
+    return _encoder(config, prefix).plus(*rules, drops=[unused], ties=ties)
+
+
+def _tied_names(config: T5Config, prefix: str) -> list[TiedAlias]:
+    """Return the names of a decoder's tensors whose values are the encoder's."""
+    # Files for the Hub have both, so that programs which do not tie them compute the same.
+    up_names = ["wi_0", "wi_1"] if config.gated else ["wi"]
+    encoder_names = [f"0.SelfAttention.{name}" for name in "qkvo"] + ["0.layer_norm"]
+    encoder_names += [f"1.DenseReluDense.{name}" for name in [*up_names, "wo"]] + ["1.layer_norm"]
+    owners = {}
+    for name in encoder_names:
+        # The decoder's feed-forward network is its third layer.
+        decoder_name = f"2{name[1:]}" if name.startswith("1") else name
+        owners[f"block.{{j}}.layer.{decoder_name}.weight"] = f"block.{{j}}.layer.{name}.weight"
+    block = "0" if config.shares_positions else "{j}"
+    table = f"block.{block}.layer.0.SelfAttention.{_RELATIVE}"
+    for name in (table, "final_layer_norm.weight"):
+        owners[name] = name
+    return [
+        TiedAlias(f"{prefix}decoder.{name}", to=f"{prefix}encoder.{owner}", unused=True)
+        for name, owner in owners.items()
+    ]
 
 
 def _stack(config: T5Config, hub_prefix: str, prefix: str) -> list[Rule]:

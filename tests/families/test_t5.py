@@ -305,7 +305,10 @@ def test_published_configurations_are_read(size: str) -> None:
     [
         ({"feed_forward_proj": "gated-swish"}, "feed_forward_proj"),
         ({"is_decoder": True}, "is_decoder"),
-        ({"tie_encoder_decoder": True}, "tie_encoder_decoder"),
+        (
+            {"tie_encoder_decoder": True, "num_decoder_layers": 4},
+            "tie_encoder_decoder needs 6 blocks in the decoder",
+        ),
         ({"dense_act_fn": "silu"}, "dense_act_fn = 'silu' contradicts"),
         ({"is_gated_act": True}, "is_gated_act = True contradicts"),
         ({"d_model": "512"}, "d_model"),

@@ -51,7 +51,10 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
     """Run the comparison in a directory, and print it."""
     import zoo
 
-    train = first_rows(options.folder / "train.tsv", options.rows, scratch / "train.tsv")
+    target = scratch / "train.tsv"
+    if options.keep:  # Runs that are kept need their data, such as to be resumed.
+        target = options.keep.with_name(f"{options.keep.name}-train.tsv")
+    train = first_rows(options.folder / "train.tsv", options.rows, target)
     steps = round(options.epochs * options.rows / 32)
     training = zoo.finetune(
         options.model or packaged_model(),

@@ -13,7 +13,7 @@ import zoo
 from tests import warm
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, labelled, settings, setup_of
-from zoo.errors import UsageError
+from zoo.errors import SourceError, UsageError
 from zoo.finetuning.loss_surface import Grid, RunLosses, StoredWeights, loss_curve
 from zoo.io.digests.files import compute_blake3
 from zoo.training.state.progress import checkpoint_path
@@ -99,6 +99,14 @@ def test_corners_and_points_between_are_losses_of_models(
             continue
         expected = torch.linalg.lstsq(axes.T, flat[point.step]).solution.tolist()
         assert [point.first, point.second] == pytest.approx(expected, abs=1e-6)
+    # The data may have moved; another evaluation file has another loss.
+    moved = tmp_path / "moved.tsv"
+    table.rename(moved)
+    with pytest.raises(SourceError, match="if it has moved, name it by --train"):
+        zoo.loss_surface(one, device="cpu")
+    again = zoo.loss_surface(one, train=moved, intervals=1, margin=0, device="cpu").curves[0]
+    assert again.losses == pytest.approx([plane.losses[1, 1], plane.losses[1, 3]], rel=1e-6)
+    table.write_bytes(moved.read_bytes())
     # The initial weights of the other run, new ones, are those that it began with.
     losses = RunLosses(other, device="cpu", offline=True)
     begun = initial_weights(other)

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.api.arguments import AnyPath, AnyPaths, as_path, checked
+from zoo.data.readers.text_io import split_name
 from zoo.errors import UsageError
 from zoo.io.paths import as_paths
+from zoo.io.urls import is_remote
 
 if TYPE_CHECKING:
     from zoo.finetuning.loss_surface import LossCurve, LossPlane
@@ -107,6 +109,7 @@ def loss_surface(
     other: AnyPath | None = None,
     *,
     eval: AnyPaths = (),
+    train: AnyPaths = (),
     intervals: int | None = None,
     margin: float = MARGIN,
     output: AnyPath | None = None,
@@ -128,6 +131,8 @@ def loss_surface(
             initial weights of ``run`` and the final weights of both. By default, they are on the
             line from the initial to the final weights.
         eval: files to evaluate on; by default those of the run.
+        train: where the training data of the run is, if it has moved; classes and their weights
+            follow from it.
         intervals: number of intervals between initial and final weights; by default 10, and 5 on a
             plane.
         margin: part of the distance that is shown before the initial and after the final weights.
@@ -158,18 +163,35 @@ def loss_surface(
     first_path = as_path(run, "file")
     other_path = as_path(other, "file")
     assert first_path is not None, "run is not None"
-    eval_paths = [str(Path(file).expanduser().absolute()) for file in as_paths(eval)]
+    eval_paths = _absolute_paths(eval)
+    train_paths = _absolute_paths(train)
     initial_threads = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)
     try:
-        options: dict[str, Any] = {"eval_paths": eval_paths, "device": device, "offline": offline}
+        options: dict[str, Any] = {
+            "eval_paths": eval_paths,
+            "train_paths": train_paths,
+            "device": device,
+            "offline": offline,
+        }
         surface = _compute(first_path, other_path, intervals, margin, options)
     finally:
         torch.set_num_threads(initial_threads)
     if path is not None:
         _write(surface, path)
     return surface
+
+
+def _absolute_paths(paths: AnyPaths) -> list[str]:
+    """Return files by absolute paths; the runs may have begun in other directories."""
+    names = []
+    for path in as_paths(paths):
+        name, file = split_name(path)
+        if not is_remote(file):
+            file = str(Path(file).expanduser().absolute())
+        names.append(f"{name}={file}" if name else file)
+    return names
 
 
 def _compute(

@@ -19,6 +19,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from zoo.checkpoint import MANIFEST, load_checkpoint
+from zoo.data.readers.text_io import split_name
 from zoo.errors import SourceError, UsageError
 from zoo.finetuning.from_scratch import ARMS
 from zoo.finetuning.runs import MODEL
@@ -26,6 +27,7 @@ from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.io.digests.self_digest import read_record
 from zoo.io.digests.verified import require_blake3
 from zoo.io.progress import progress
+from zoo.io.urls import is_remote
 from zoo.training.build import build_model
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.schema import validate_config
@@ -175,6 +177,7 @@ class RunLosses:
     Args:
         run: directory of the run.
         eval_paths: files to evaluate on; by default those of the run.
+        train_paths: where the files that the run was trained on are; by default where they were.
         device: the device.
         offline: open no connection.
 
@@ -185,14 +188,22 @@ class RunLosses:
     """
 
     def __init__(
-        self, run: Path, *, eval_paths: Sequence[str] = (), device: str | None, offline: bool
+        self,
+        run: Path,
+        *,
+        eval_paths: Sequence[str] = (),
+        train_paths: Sequence[str] = (),
+        device: str | None,
+        offline: bool,
     ) -> None:
         self.run = run
         self.dist = DistContext.initialize(device)
         record = read_manifest(run)
-        config = _read_config(run, record)
+        config = _with_files(_read_config(run, record), train_paths, eval_paths)
         with initial_directory(run, record.working_directory) as initial_run:
-            setup = _open_setup(initial_run, record, config, eval_paths, offline=offline)
+            setup = _open_setup(
+                initial_run, record, config, has_other_data=bool(eval_paths), offline=offline
+            )
             self.setup = setup
             module = build_model(setup).module
             if setup.init is not None:
@@ -365,21 +376,40 @@ def _read_config(run: Path, record: RunManifest) -> FineTuneConfig:
     return config
 
 
+def _with_files(
+    config: FineTuneConfig, train_paths: Sequence[str], eval_paths: Sequence[str]
+) -> FineTuneConfig:
+    """Return a configuration with other files, as far as any are given."""
+    data = config.data
+    if train_paths:
+        data = msgspec.structs.replace(data, train=tuple(train_paths))
+    if eval_paths:
+        data = msgspec.structs.replace(data, eval=tuple(eval_paths))
+    return msgspec.structs.replace(config, data=data)
+
+
 def _open_setup(
     run: Path,
     record: RunManifest,
     config: FineTuneConfig,
-    eval_paths: Sequence[str],
     *,
+    has_other_data: bool,
     offline: bool,
 ) -> FineTuneSetup:
     """Return the setup with which a run began, so that its initial weights can be made again."""
-    if eval_paths:
-        data = msgspec.structs.replace(config.data, eval=tuple(eval_paths))
-        config = msgspec.structs.replace(config, data=data)
+    for path in config.data.train:
+        _, file = split_name(path)
+        if not is_remote(file) and not Path(file).expanduser().exists():
+            raise SourceError(
+                f"{path}, which {run} was trained on, does not exist",
+                "if it has moved, name it by --train",
+            )
     setup = finetune_setup(config, offline=offline, check_contents=False, resumed=(run, record))
-    if not eval_paths:
-        setup.require_same_data(run, record)
+    if has_other_data:
+        # The evaluation data is another one on purpose.
+        began_with = {**(record.data or {}), "eval": setup.data.get("eval", {})}
+        record = msgspec.structs.replace(record, data=began_with)
+    setup.require_same_data(run, record)
     if record.init_from is None or config.init_from is None:
         return _warned(setup, record)
     if config.random_weights:

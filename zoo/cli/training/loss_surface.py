@@ -38,6 +38,7 @@ weights, also those of a new head, are made again from the checkpoint and the se
 @click.argument("run", type=RUN, metavar="RUN")
 @click.argument("other", type=RUN, metavar="[OTHER]", required=False)
 @data_option("eval_data", "Data to evaluate on.  [default: the run's evaluation data]")
+@data_option("train", "Where the run's training data is, if it has moved.")
 @count_option(
     "--intervals",
     "Number of intervals between initial and final weights.  [default: 10; 5 on a plane]",

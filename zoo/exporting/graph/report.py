@@ -25,7 +25,9 @@ class QuantizedGraphs(JsonStruct):
     """Description of quantized copies of the graphs."""
 
     graphs: dict[str, dict[str, str | None]]
-    method: str  # ``dynamic``, ``static``, or ``block N`` of int4 with N weights a scale
+    # ``dynamic``, which may be ``dynamic, smoothed``, ``static``, or ``block N`` of int4 with N
+    # weights a scale
+    method: str
     min_onnxruntime: str  # oldest release of ONNX Runtime that runs them
     bytes: int  # size of the files and their external data
     bytes_before: int  # size in float32

@@ -31,6 +31,11 @@ class Quantization:
     block_size: int = BLOCK_SIZES[0]  # number of weights that share a scale, of int4
 
     @property
+    def smooth(self) -> bool:
+        """Whether outliers of activations are moved into the weights first."""
+        return self.dtype == "int8" and not self.static
+
+    @property
     def name(self) -> str:
         """Name of the method in reports."""
         if self.dtype == "int4":

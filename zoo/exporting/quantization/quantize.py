@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx.reference import ReferenceEvaluator
 
 from zoo.checkpoint import DATA
 from zoo.exporting.graph.trace import silence
+from zoo.exporting.quantization.constants import add_constant, constant_weights, load_folded
 from zoo.exporting.quantization.plan import Quantization
+from zoo.exporting.quantization.smoothing import InputStatistics, smooth
+from zoo.exporting.quantization.split_products import split_products
 from zoo.io.limits import MAX_ONNX_FOLDED_BYTES
 from zoo.io.scratch import scratch_directory
 
@@ -24,7 +26,7 @@ def quantizable(graph: Path) -> list[str]:
     """Return the names of products with constant weights and of embeddings, in order."""
     names = []
     for node in _nodes(load_folded(graph).graph):
-        is_product = node.op_type == "MatMul" and _weights(node.inputs[1]) is not None
+        is_product = node.op_type == "MatMul" and constant_weights(node.inputs[1]) is not None
         if is_product or _is_table(node):
             names.append(str(node.name))
     return names
@@ -46,6 +48,7 @@ def quantize(
     nodes: Collection[str],
     *,
     calibration: Iterable[Inputs] = (),
+    statistics: Mapping[str, InputStatistics] | None = None,
     external: bool = False,
 ) -> None:
     """Write a copy of a graph in float32 with the weights of some nodes quantized.
@@ -61,6 +64,9 @@ def quantize(
         method: how weights are quantized.
         nodes: names of the products and embeddings to quantize; see ``quantizable``.
         calibration: inputs for static scales.
+        statistics: node -> what a product reads, by which outliers are moved out of the way; see
+            ``zoo.exporting.quantization.smoothing``. Products that are split then become several.
+            ``None`` changes nothing.
         external: whether the weights get a file of their own.
     """
     with scratch_directory() as scratch, silence():
@@ -80,6 +86,9 @@ def quantize(
                 _quantize_table(model.graph, node)
             else:
                 _fold_transpose(model.graph, node)
+        if statistics is not None:
+            smooth(model, {name: statistics[name] for name in products if name in statistics})
+            products = split_products(model.graph, products)
         _drop_unused(model)  # calibration warns of tables that their int8 rows replaced
         ir.save(model, prepared, external_data=f"{prepared.name}_data")
         if products:
@@ -170,19 +179,6 @@ def _is_table(node: ir.Node) -> bool:
     return by_row and values.size >= MIN_TABLE_SIZE
 
 
-def _weights(value: ir.Value | None) -> ir.Value | None:
-    """Return the constant that a value is, or is the transpose of; ``None`` if it is computed."""
-    if value is None:
-        return None
-    maker = value.producer()
-    if maker is not None and maker.op_type == "Transpose":
-        value = maker.inputs[0]
-    if value is None or not value.is_initializer() or value.const_value is None:
-        return None
-    is_matrix = value.dtype == ir.DataType.FLOAT and len(value.const_value.shape) == 2
-    return value if is_matrix else None
-
-
 def _split_gemm(graph: ir.Graph, node: ir.Node) -> None:
     """Replace a linear map of (rows, size) by a product and a sum, both in float32.
 
@@ -195,7 +191,7 @@ def _split_gemm(graph: ir.Graph, node: ir.Node) -> None:
     values = weights.const_value.numpy()
     if "transB" in node.attributes and node.attributes["transB"].as_int():
         values = np.ascontiguousarray(values.T)
-    constant = _constant(graph, f"{node.name}.transposed", values)
+    constant = add_constant(graph, f"{node.name}.transposed", values)
     nodes = [ir.node("MatMul", [features, constant], name=node.name)]
     if bias:  # the exporter drops one that is 0
         nodes.append(ir.node("Add", [nodes[0].outputs[0], *bias], name=f"{node.name}.bias"))
@@ -225,7 +221,7 @@ def _fold_transpose(graph: ir.Graph, node: ir.Node) -> None:
     assert shared is not None and shared.const_value is not None, "see quantizable"
     name = f"{shared.name}.transposed"
     if name not in graph.initializers:  # several products may have the same weights
-        _constant(graph, name, np.ascontiguousarray(shared.const_value.numpy().T))
+        add_constant(graph, name, np.ascontiguousarray(shared.const_value.numpy().T))
     node.replace_input_with(1, graph.initializers[name])
 
 
@@ -238,26 +234,16 @@ def _quantize_table(graph: ir.Graph, node: ir.Node) -> None:
     rows = np.rint(values / scales).astype(np.int8)
     name = str(node.name)
     row = ir.node(
-        "Gather", [_constant(graph, f"{name}{TABLE_SUFFIX}", rows), ids], name=f"{name}.row"
+        "Gather", [add_constant(graph, f"{name}{TABLE_SUFFIX}", rows), ids], name=f"{name}.row"
     )
-    scale = ir.node("Gather", [_constant(graph, f"{name}.scale", scales), ids], name=f"{name}.by")
+    scale = ir.node(
+        "Gather", [add_constant(graph, f"{name}.scale", scales), ids], name=f"{name}.by"
+    )
     cast = ir.node(
         "Cast", row.outputs, attributes={"to": int(ir.DataType.FLOAT)}, name=f"{name}.float"
     )
     product = ir.node("Mul", [cast.outputs[0], scale.outputs[0]], name=name)
     _replace(graph, node, [row, scale, cast, product])
-
-
-def _constant(graph: ir.Graph, name: str, values: NDArray[Any]) -> ir.Value:
-    tensor = ir.tensor(values, name=name)
-    value = ir.Value(
-        name=name,
-        type=ir.TensorType(tensor.dtype),
-        shape=ir.Shape(values.shape),
-        const_value=tensor,
-    )
-    graph.register_initializer(value)
-    return value
 
 
 def _drop_zero_points(graph: ir.Graph) -> None:
@@ -333,47 +319,3 @@ def _drop_unused(model: ir.Model) -> None:
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     RemoveUnusedNodesPass()(model)
-
-
-STANDARD_DOMAINS = ("", "ai.onnx")
-# Transposed tables belong to embeddings, and are stored once; see ``quantize``.
-UNFOLDED_OPERATORS = ("Constant", "Transpose")
-
-
-def load_folded(path: Path) -> ir.Model:
-    """Load a graph and compute the nodes whose inputs are constants."""
-    # Some models slice their weights, for example of queries, keys and values, or project a table
-    # of positions. ONNX Runtime computes this once, when it loads a graph; before that, a product
-    # of such weights does not look like one of constants.
-    #
-    # A node with more results than inputs stays, since a constant would take more room than it does
-    model = ir.load(path)
-    for node in list(model.graph):
-        inputs = {value.name: value for value in node.inputs if value is not None}
-        if node.domain not in STANDARD_DOMAINS or node.op_type in UNFOLDED_OPERATORS or not inputs:
-            continue
-        constants = {
-            str(name): tensor.numpy()
-            for name, value in inputs.items()
-            # a constant that is also an input can be replaced
-            if not value.is_graph_input()
-            and (tensor := ir.convenience.get_const_tensor(value)) is not None
-        }
-        if len(constants) == len(inputs):
-            _fold(model.graph, node, constants)
-    return model
-
-
-def _fold(graph: ir.Graph, node: ir.Node, inputs: dict[str, NDArray[np.generic]]) -> None:
-    """Replace a node by its outputs."""
-    evaluated = ReferenceEvaluator(ir.serde.serialize_node(node)).run(None, inputs)
-    results = [np.asarray(result) for result in evaluated]
-    if sum(result.size for result in results) > sum(array.size for array in inputs.values()):
-        return
-    for output, result in zip(node.outputs, results, strict=True):
-        folded = ir.Value(name=f"{output.name}.folded", const_value=ir.tensor(result))
-        folded.dtype = ir.DataType.from_numpy(result.dtype)
-        folded.shape = ir.Shape(result.shape)
-        graph.register_initializer(folded)
-        output.replace_all_uses_with(folded, replace_graph_outputs=True)
-    graph.remove(node, safe=True)

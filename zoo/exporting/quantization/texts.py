@@ -16,12 +16,7 @@ MAX_TEXTS = 256
 def read_texts(file: Path | None) -> list[str]:
     """Return the first lines of a file that are not blank, or a sample of the package's books."""
     if file is None:
-        sample: list[str] = []
-        for book in sorted(SAMPLE.glob("*.txt")):
-            lines = [line for line in book.read_text("utf-8").splitlines() if 80 < len(line) < 500]
-            step = max(1, len(lines) // TEXTS_PER_BOOK)
-            sample += lines[::step][:TEXTS_PER_BOOK]
-        return sample
+        return _sample(0)
     if not file.exists():
         raise UsageError(f"cannot read {file}: there is no such file")
     open_regular(file).close()  # a pipe could not be read several times
@@ -31,6 +26,21 @@ def read_texts(file: Path | None) -> list[str]:
     if not first_texts:
         raise UsageError(f"{file} has no texts", "give a file with one text a line")
     return first_texts
+
+
+def smoothing_texts() -> list[str]:
+    """Return texts of the package's books that ``read_texts`` does not."""
+    return _sample(1)
+
+
+def _sample(first: int) -> list[str]:
+    """Return evenly spaced lines of the package's books, from a number on."""
+    sample: list[str] = []
+    for book in sorted(SAMPLE.glob("*.txt")):
+        lines = [line for line in book.read_text("utf-8").splitlines() if 80 < len(line) < 500]
+        step = max(1, len(lines) // TEXTS_PER_BOOK)
+        sample += lines[first::step][:TEXTS_PER_BOOK]
+    return sample
 
 
 def why_no_texts(checkpoint: Checkpoint) -> str | None:

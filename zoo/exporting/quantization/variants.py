@@ -26,7 +26,8 @@ from zoo.exporting.quantization.agreement import (
 from zoo.exporting.quantization.plan import GateMetric, Quantization, QuantizationPlan
 from zoo.exporting.quantization.quantize import quantizable, quantize
 from zoo.exporting.quantization.search import MixedPrecisionModel, select_quantized_layers
-from zoo.exporting.quantization.texts import read_texts, why_no_texts
+from zoo.exporting.quantization.smoothing import InputStatistics, input_statistics
+from zoo.exporting.quantization.texts import read_texts, smoothing_texts, why_no_texts
 from zoo.exporting.report import Agreement
 from zoo.families.onnx import OnnxSpec
 from zoo.inference.ort.runtime import create_session, run_graph
@@ -103,6 +104,7 @@ class QuantizedCopies(MixedPrecisionModel[GraphLayer]):
         layers: file and node of the layers that can be quantized.
         method: how weights are quantized.
         calibration: texts for static scales.
+        statistics: file -> statistics of what its products read, for smoothing.
         external_over: number of bytes of weights that get a file of their own.
     """
 
@@ -113,6 +115,7 @@ class QuantizedCopies(MixedPrecisionModel[GraphLayer]):
         layers: Sequence[GraphLayer],
         method: Quantization,
         calibration: Sequence[TextBatch],
+        statistics: Mapping[str, Mapping[str, InputStatistics]],
         external_over: int,
     ) -> None:
         self._folder = folder
@@ -120,6 +123,7 @@ class QuantizedCopies(MixedPrecisionModel[GraphLayer]):
         self.layers = layers
         self._method = method
         self._calibration = [sample.inputs for sample in calibration]
+        self._statistics = statistics
         self._external_over = external_over
 
     @override
@@ -132,6 +136,7 @@ class QuantizedCopies(MixedPrecisionModel[GraphLayer]):
                 self._method,
                 {name for graph, name in quantized if graph == file},
                 calibration=self._calibration,
+                statistics=self._statistics.get(file),
                 external=size_of(self._folder / file) > self._external_over,
             )
 
@@ -170,7 +175,8 @@ def write_quantized(
         require_different_scores(expected)
     reference = _Reference(checkpoint, report.cache, samples, expected, plan.metric, None, value)
     quick = reference.on_fewer(session)
-    copies = _Copies(checkpoint, folder, files, plan, external_over, report.min_onnxruntime)
+    oldest = report.min_onnxruntime
+    copies = _Copies(checkpoint, folder, files, plan, external_over, oldest, cache)
     return copies.write(reference.compare, quick.compare)
 
 
@@ -194,7 +200,7 @@ def write_quantized_pooled(
     )
     files = [report.pooled.file]
     oldest = report.min_onnxruntime
-    copies = _Copies(checkpoint, folder, files, plan, external_over, oldest)
+    copies = _Copies(checkpoint, folder, files, plan, external_over, oldest, cache=False)
     return copies.write(reference.compare, quick.compare)
 
 
@@ -243,6 +249,18 @@ class _Copies:
     plan: QuantizationPlan
     external_over: int
     min_onnxruntime: str  # of the graphs
+    cache: bool  # whether the graphs have a key-value cache
+
+    def _statistics(
+        self, layers: Sequence[GraphLayer]
+    ) -> Mapping[str, Mapping[str, InputStatistics]]:
+        """Return what products read, on texts that copies are not compared on."""
+        batches = [sample.inputs for sample in make_samples(self.checkpoint, smoothing_texts())]
+        statistics = {}
+        for file in self.files:
+            names = {name for graph, name in layers if graph == file}
+            statistics[file] = input_statistics(self.folder / file, names, batches)
+        return statistics
 
     def write(self, compare: Compare, quick: Compare) -> dict[str, QuantizedGraphs]:
         """Write the copies of each method with as many layers as agree; dtype -> description."""
@@ -256,8 +274,11 @@ class _Copies:
             calibration: list[TextBatch] = []
             if method.static:
                 calibration = make_samples(self.checkpoint, read_texts(plan.calibration_file))
+            statistics: Mapping[str, Mapping[str, InputStatistics]] = {}
+            if method.smooth and not self.cache:
+                statistics = self._statistics(layers)
             copies = QuantizedCopies(
-                folder, self.files, layers, method, calibration, self.external_over
+                folder, self.files, layers, method, calibration, statistics, self.external_over
             )
             selection = select_quantized_layers(
                 copies,
@@ -275,7 +296,7 @@ class _Copies:
                 graphs[str(path.relative_to(folder))] = {"external_data": data_name}
             reports[method.dtype] = QuantizedGraphs(
                 graphs=graphs,
-                method=method.name,
+                method=f"{method.name}, smoothed" if any(statistics.values()) else method.name,
                 min_onnxruntime=latest_release(self.min_onnxruntime, method.dtype),
                 bytes=sum(map(size_of, paths)),
                 bytes_before=sum(size_of(folder / file) for file in self.files),

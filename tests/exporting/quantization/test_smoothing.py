@@ -1,26 +1,18 @@
 """Graphs whose outliers were moved out of the way against the graph as it was."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
-import onnxruntime
-import pytest
-from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from tests.exporting.quantization.making import CHANNELS, RNG, run, save_graph, tokens
 from zoo.exporting.quantization.constants import load_folded
 from zoo.exporting.quantization.plan import Quantization
 from zoo.exporting.quantization.quantize import quantize
 from zoo.exporting.quantization.smoothing import channel_scales, input_statistics, smooth
-from zoo.exporting.quantization.split_products import split_products
 
-CHANNELS = 64
 SCALES = np.where(np.arange(CHANNELS) == 5, 30, 1).astype(np.float32)
-RNG = np.random.default_rng(0)
 
 
 def write_graph(path: Path, outputs: int) -> Path:
@@ -32,40 +24,7 @@ def write_graph(path: Path, outputs: int) -> Path:
         helper.make_node("MatMul", ["normed", "weights"], ["product"], name="map"),
         helper.make_node("Add", ["product", "bias"], ["y"], name="bias"),
     ]
-    return _save(path, nodes, constants, {"y": outputs, "normed": CHANNELS})
-
-
-def _save(
-    path: Path,
-    nodes: list[onnx.NodeProto],
-    constants: Mapping[str, NDArray[Any]],
-    outputs: Mapping[str, int],
-) -> Path:
-    def value(name: str, size: int) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", "tokens", size])
-
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [value("x", CHANNELS)],
-        [value(name, size) for name, size in outputs.items()],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    opsets = [helper.make_opsetid("", 18)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    onnx.save(onnx.shape_inference.infer_shapes(model), path)
-    return path
-
-
-def run(graph: Path, x: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-    session = onnxruntime.InferenceSession(graph)
-    return list(session.run(None, {"x": x}))
-
-
-def tokens(spread: float = 1.0) -> NDArray[np.float32]:
-    x = RNG.standard_normal((4, 12, CHANNELS)).astype(np.float32)
-    x[0, 0] *= spread
-    return x
+    return save_graph(path, nodes, constants, {"y": outputs, "normed": CHANNELS})
 
 
 def test_large_channels_move_into_the_weights(tmp_path: Path) -> None:
@@ -93,7 +52,7 @@ def test_large_channels_move_into_the_weights(tmp_path: Path) -> None:
 def test_tokens_of_large_range_get_a_scale_of_their_own(tmp_path: Path) -> None:
     constants = {"weights": RNG.standard_normal((CHANNELS, 16)).astype(np.float32)}
     nodes = [helper.make_node("MatMul", ["x", "weights"], ["y"], name="map")]
-    source = _save(tmp_path / "float.onnx", nodes, constants, {"y": 16})
+    source = save_graph(tmp_path / "float.onnx", nodes, constants, {"y": 16})
     x = tokens(spread=50)
     x[1, 1] = 0  # a token without a range
     x[1, 2] = 3
@@ -124,47 +83,5 @@ def test_weights_that_several_products_read_stay(tmp_path: Path) -> None:
         helper.make_node("MatMul", ["x", "weights"], ["h"], name="first"),
         helper.make_node("MatMul", ["h", "weights"], ["y"], name="second"),
     ]
-    source = _save(tmp_path / "float.onnx", nodes, constants, {"y": CHANNELS})
+    source = save_graph(tmp_path / "float.onnx", nodes, constants, {"y": CHANNELS})
     assert input_statistics(source, ["first", "second"], [{"x": tokens()}]) == {}
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_parts_of_a_product_are_products(bias: bool, tmp_path: Path) -> None:
-    constants = {
-        "weights": RNG.standard_normal((CHANNELS, 24)).astype(np.float32),
-        "bias": RNG.standard_normal(24).astype(np.float32),
-        "sizes": np.array([8, 4, 12]),
-    }
-    nodes = [helper.make_node("MatMul", ["x", "weights"], ["h"], name="map")]
-    if bias:
-        nodes.append(helper.make_node("Add", ["bias", "h"], ["sum"]))
-    whole = "sum" if bias else "h"
-    nodes.append(helper.make_node("Split", [whole, "sizes"], ["a", "b", "c"], axis=-1))
-    sizes = {"a": 8, "b": 4, "c": 12}
-    for name in sizes:
-        nodes.append(helper.make_node("Neg", [name], [f"{name}.negative"]))
-    source = _save(
-        tmp_path / "float.onnx", nodes, constants, {f"{n}.negative": sizes[n] for n in sizes}
-    )
-    model = load_folded(source)
-    assert split_products(model.graph, ["map", "other"]) == ["map.0", "map.1", "map.2"]
-    assert all(node.op_type not in ("Split", "Concat") for node in model.graph)
-    ir.save(model, tmp_path / "split.onnx")
-    x = tokens()
-    for part, expected in zip(run(tmp_path / "split.onnx", x), run(source, x), strict=True):
-        np.testing.assert_allclose(part, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_a_product_that_something_else_reads_is_not_split(tmp_path: Path) -> None:
-    constants = {
-        "weights": RNG.standard_normal((CHANNELS, 8)).astype(np.float32),
-        "sizes": np.array([4, 4]),
-    }
-    nodes = [
-        helper.make_node("MatMul", ["x", "weights"], ["h"], name="map"),
-        helper.make_node("Split", ["h", "sizes"], ["a", "b"], axis=-1),
-        helper.make_node("Add", ["a", "b"], ["y"]),
-    ]
-    source = _save(tmp_path / "float.onnx", nodes, constants, {"y": 4, "h": 8})
-    model = load_folded(source)
-    assert split_products(model.graph, ["map"]) == ["map"]

@@ -163,6 +163,7 @@ OBJECTS = (
     "verify model --no-parity",
     "tokenize model text",
     "look model text",
+    "probe model --task text-classification --train data/samples.jsonl --eval data/samples.jsonl",
     "bench model --backend cpu --iterations 1 --no-startup --seq-len 8",
     "convert hub -o converted",
     "convert hub --dry-run",

@@ -31,8 +31,8 @@ MAX_VECTORS = 8000  # Vectors of a layer that are compared; of more, every k-th 
 Floats = NDArray[np.float64]
 TITLES = {
     "cka": "Linear CKA",
-    "svcca": f"SVCCA, {EXPLAINED_VARIANCE:.0%} of the variance",
-    "pwcca": "PWCCA, weighted by the rows' model",
+    "svcca": f"SVCCA, {EXPLAINED_VARIANCE:.0%} of variance",
+    "pwcca": "PWCCA",
 }
 
 

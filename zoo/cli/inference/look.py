@@ -48,7 +48,7 @@ Models are compared on the same text, next to each other:
   zoo look MODEL "She sat on the bank." --compare DECODER --compare SEQ2SEQ
 
 \b
-Layers of two models, or of two checkpoints of a run, are compared over many texts:
+Layers of two models, or two checkpoints of a run, over many texts:
   zoo look MODEL --compare OTHER --input texts.txt -o layers.svg
   zoo look RUN/checkpoints/step-00000100 --compare RUN/model --input texts.txt
 

@@ -28,12 +28,13 @@ Examples:
   zoo loss-surface runs/both/pretrained runs/both/from-scratch -o plane.png
   zoo loss-surface runs/sentiment --eval train.tsv --json
 
-One run is a curve, from its initial weights (0) to its final ones (1). The directory
-of `zoo finetune --from-scratch` has a curve for each model. With OTHER, losses are on
-the plane through the initial weights of RUN and the final weights of both.
+One run is a curve, from its initial weights (0) to its final ones (1). The
+directory of `zoo finetune --from-scratch` has a curve for each model. With
+OTHER, losses are on the plane through the initial weights of RUN and the final
+weights of both.
 
-The pretrained checkpoint and the data of the run have to be where they were: initial
-weights, also those of a new head, are made again from the checkpoint and the seed."""
+The pretrained checkpoint and the data of the run are read again: initial
+weights, also those of a new head, follow from the checkpoint and the seed."""
 )
 @click.argument("run", type=RUN, metavar="RUN")
 @click.argument("other", type=RUN, metavar="[OTHER]", required=False)

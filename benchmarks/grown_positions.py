@@ -29,7 +29,7 @@ The size ``small`` has 2 layers of 128, and a seed of it takes some fifteen minu
 ``minilm`` has 6 layers of 384: a step with a row of 2,048 tokens takes some five
 seconds of one core, and a seed more than an hour. ``--quick`` only checks that all of it works: 2
 layers of 128, rows of 128 tokens, 512 positions, few steps, four books and one thread.
-``--output DIR`` keeps models and results, and does not repeat the seeds in it.
+``--output DIR`` keeps models and results, and does not repeat the seeds and the runs in it.
 """
 
 import argparse
@@ -296,7 +296,6 @@ class Comparison:
 
     def measure(self) -> Result:
         """Train and evaluate all models."""
-        import zoo
         from zoo.training.logging.run_history import RunHistory
 
         scale = self.scale
@@ -306,15 +305,9 @@ class Comparison:
         self._prepare_passages(original)
         self.results: Result = {FREQUENCIES: self.frequencies}
         self._add(ORIGINAL, original / "model", pretrained_tokens)
-        grown = self.folder / "grown"
-        longformer = self.folder / "grown-longformer"
-        zoo.convert(original / "model", max_seq_len=scale.grown_seq_len, output=grown, offline=True)
-        zoo.convert(
-            original / "model",
-            max_seq_len=scale.grown_seq_len,
-            family="longformer",
-            output=longformer,
-            offline=True,
+        grown = self._grow("grown", original, scale.grown_seq_len)
+        longformer = self._grow(
+            "grown-longformer", original, scale.grown_seq_len, family="longformer"
         )
         self._add(GROWN, grown, pretrained_tokens)
         further_tokens = scale.further_steps * scale.further_rows * scale.grown_seq_len
@@ -329,7 +322,6 @@ class Comparison:
 
     def _pretrain(self) -> Path:
         """Train the original, on short rows first, and return the directory of its last run."""
-        import zoo
         from zoo.training.logging.run_history import RunHistory
 
         scale = self.scale
@@ -358,8 +350,7 @@ class Comparison:
             learning_rate=scale.learning_rate,
             tokenizer="train",
         )
-        start = self.folder / "short-grown"
-        zoo.convert(short / "model", max_seq_len=scale.seq_len, output=start, offline=True)
+        start = self._grow("short-grown", short, scale.seq_len)
         return self._run(
             "original",
             "roberta",
@@ -371,6 +362,21 @@ class Comparison:
             global_batch_tokens=scale.tokens_per_step,
             learning_rate=scale.learning_rate,
         )
+
+    def _grow(self, name: str, run: Path, seq_len: int, family: str | None = None) -> Path:
+        """Give the model of a run more positions, and return its directory."""
+        import zoo
+
+        folder = self.folder / name
+        zoo.convert(
+            run / "model",
+            max_seq_len=seq_len,
+            family=family,
+            output=folder,
+            offline=True,
+            force=True,
+        )
+        return folder
 
     def _train_further(self, name: str, start: Path, family: str, seq_len: int) -> Path:
         scale = self.scale
@@ -389,9 +395,14 @@ class Comparison:
     def _run(
         self, name: str, family: str, steps: int, settings: Mapping[str, Any], **arguments: Any
     ) -> Path:
-        """Train a model, and return the directory of its run."""
+        """Train a model unless it is there, and return the directory of its run."""
         import zoo
+        from zoo.checkpoint import is_checkpoint
 
+        folder = self.folder / name
+        if is_checkpoint(folder / "model"):
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)  # It was interrupted.
         started = time.perf_counter()
         training = zoo.pretrain(
             family,
@@ -401,7 +412,7 @@ class Comparison:
             device="cpu",
             threads=self.threads,
             offline=True,
-            output=self.folder / name,
+            output=folder,
             settings={
                 "lr_scheduler.warmup_steps": steps // 10,
                 "eval_steps": steps,
@@ -518,7 +529,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if name in runs.known:
                 continue
             seed_folder = folder / f"seed-{seed}"
-            shutil.rmtree(seed_folder, ignore_errors=True)  # It was interrupted.
             comparison = Comparison(books, scale, seed, seed_folder, threads)
             runs.add(name, comparison.measure())
         results = [runs.known[f"seed {seed}"] for seed in range(options.seeds)]

@@ -130,7 +130,9 @@ def written(command: str) -> str | None:
 COMMANDS = {
     command: output
     for command, output in documented().items()
-    if not command.startswith(NOT_RUN) and "--epochs" not in command  # epochs take minutes
+    if not command.startswith(NOT_RUN)
+    and "--epochs" not in command  # Epochs take minutes.
+    and "--suite" not in command  # The files of benchmarks are not here.
 }
 WRITES = [(output, command) for command in COMMANDS if (output := written(command))]
 WRITERS = dict(WRITES)  # directory -> the command that writes it

@@ -74,7 +74,8 @@ def _tables(details: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[l
     for name, values in details.items():
         if name in ROW_DETAILS:
             columns = list(values[0])
-            yield name.capitalize(), columns, [_cells(row, columns) for row in values]
+            header = [column.replace("_", " ") for column in columns]
+            yield name.capitalize(), header, [_cells(row, columns) for row in values]
             continue
         if not isinstance(values, Mapping) or name in NO_TABLES or not values:
             continue

@@ -74,6 +74,7 @@ SENTENCE = """1\tA\ta\tDET\t_\t_\t2\tdet\t_\t_
 3\tsat\tsit\tVERB\t_\t_\t0\troot\t_\t_
 
 """
+NOUNS = ("cat", "dog", "bird", "horse", "child", "king", "teacher", "friend", "guest")
 TINY: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 SMALL: dict[str, Any] = {
     "hidden_size": 64,
@@ -173,7 +174,8 @@ class Examples:
         for name in ("january", "february"):
             (folder / "tables" / f"{name}.csv").write_text(f"title\nA cat.\nIt is {name}.\n")
         for name in ("train", "dev"):
-            (folder / f"{name}.conllu").write_text(SENTENCE * 9)
+            sentences = [SENTENCE.replace("cat", noun) for noun in NOUNS]
+            (folder / f"{name}.conllu").write_text("".join(sentences))
         (folder / "faq.csv").write_text("question,answer\nWho slept?,The cat.\n")
         (folder / "pairs.csv").write_text("\n".join(["question,answer", *PAIRS]))
         papers = [{"text": "The tenant pays for the repair. It rained. " * 30} for _ in range(2)]

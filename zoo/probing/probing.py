@@ -161,7 +161,13 @@ def read_data(
         raise UsageError("no sample to evaluate is left", "give --eval with labels of --train")
     held_out: list[ProbedText] = []
     if recipe.validation_fraction:
-        train_texts, held_out = hold_out(train_texts, recipe.validation_fraction)
+        try:
+            train_texts, held_out = hold_out(train_texts, recipe.validation_fraction)
+        except UsageError as error:
+            raise UsageError(
+                f"the {len(train_texts):,} texts to train on cannot be split, to hold some out",
+                "give others, or --validation-fraction 0",
+            ) from error
     return ProbeData(train_texts, held_out, known_texts, labels)
 
 

@@ -110,7 +110,7 @@ def test_selectivity_and_description_length(scene: Path) -> None:
         (["--layers", "one"], "--layers one is not a list of numbers"),
         (["--pair", "other"], "token-classification reads single texts; leave --pair out"),
         (["--max-seq-len", "41"], "texts cannot be cut at 41 tokens"),
-        (["--validation-fraction", "1"], "cannot be split"),
+        (["--validation-fraction", "1"], "split, to hold some out; give others, or --validation-f"),
     ],
 )
 def test_errors_are_one_line(scene: Path, options: list[str], message: str) -> None:

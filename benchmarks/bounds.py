@@ -30,7 +30,7 @@ STEPS = 6
 # attention compute products and softmax, ``DynamicQuantizeMatMul`` scales its inputs as well
 KINDS = {
     "products": ("mm", "linear_pointwise", "gemm", "matmul", "attention"),
-    "scales and casts": ("quantize", "amax", "amin", "mul_", "copy_", "cast"),
+    "scales and casts": ("quantize", "amax", "amin", "reducem", "mul_", "sub", "copy_", "cast"),
     "norms, activations, sums": ("norm", "gelu", "tanh", "softmax", "add", "erf", "div", "sum"),
     "optimizer": ("adam", "foreach", "zero_"),
 }

@@ -202,7 +202,7 @@ def test_hints_name_packages_and_not_extras_of_this_one() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     requirements = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     known = {re.split(r"[<>=!\[; ]", name)[0] for name in requirements}
-    known |= {"lm-eval", "llama-cpp-python", "mlflow", "wandb", "{REFERENCE}"}
+    known |= {"lm-eval", "mteb", "llama-cpp-python", "mlflow", "wandb", "{REFERENCE}"}
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for folder in ("zoo", "converters", "plugins")

@@ -1,5 +1,6 @@
 """Acceptability from frozen embeddings against sentence-transformers and scikit-learn."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,10 @@ def test_the_annotations_are_optional(hub_checkpoint: Make, tmp_path: Path) -> N
     result = zoo.evaluate(model, suite=SUITE, eval=data / "raw", **FLOAT64)
     assert list(result.details["tasks"]) == ["in-domain"]
     assert list(result.details["missing_files"]) == ["out-of-domain"]
+    (record,) = json.loads((model / "zoo.json").read_text())["evaluations"]
+    assert record["task"] == "CoLA in domain"
+    assert list(record["data"]) == ["in_domain_train.tsv", "in_domain_dev.tsv"]
+    metrics = result.details["tasks"]["in-domain"]
+    assert record["metrics"] == {
+        name: pytest.approx(metrics[name]) for name in ("matthews_correlation", "accuracy")
+    }

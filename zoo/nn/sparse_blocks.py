@@ -14,6 +14,8 @@ from torch.nn import functional as F
 from zoo.nn.attention.masks import mask_value
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+Gather = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+AttendBlocks = Callable[[Tensor, Tensor, Tensor, Tensor | None, Gather], Tensor]
 
 
 class SparseBlocks(NamedTuple):
@@ -74,7 +76,9 @@ class SparseBlocks(NamedTuple):
             bias = torch.cat((bias.expand(heads, -1, -1), no_bias), dim=2)
         return cls(size, keys, bias)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, attend: Attend) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, attend: Attend, attend_blocks: AttendBlocks
+    ) -> Tensor:
         """Return the attention of a row's blocks, all (batch, heads, tokens, head_size).
 
         Args:
@@ -82,11 +86,14 @@ class SparseBlocks(NamedTuple):
             k: keys.
             v: values.
             attend: attention of tensors of this shape with a mask that is added to the scores.
+            attend_blocks: the same for blocks, which a function returns of such tensors.
         """
         tokens = q.shape[2]
         size = self.size
         spare = (self.keys.shape[1] + 2) * size - tokens  # Missing in the last block.
-        queries, keys, values = (F.pad(x, (0, 0, 0, spare)) for x in (q, k, v))
+        queries, keys, values = q, k, v
+        if spare:
+            queries, keys, values = (F.pad(x, (0, 0, 0, spare)) for x in (q, k, v))
         segments = self.segments
         if segments is None:
             segments = torch.ones_like(q[:1, 0, :, 0], dtype=torch.int64)
@@ -95,7 +102,7 @@ class SparseBlocks(NamedTuple):
         end_segments = torch.cat((segments[:, :size], segments[:, -size:]), dim=1)
         mask = self._exclude(end_segments, segments, torch.zeros_like(self.bias[0, 0, 0]))
         at_ends = attend(ends, keys, values, mask[:, None])
-        between = self._attend_between(queries, keys, values, segments, attend)
+        between = self._attend_between(queries, keys, values, segments, attend_blocks)
         joined = torch.cat((at_ends[:, :, :size], between, at_ends[:, :, size:]), dim=2)
         joined = joined[:, :, :tokens]
         if self.segments is None:
@@ -104,9 +111,16 @@ class SparseBlocks(NamedTuple):
         return joined.masked_fill((self.segments == 0)[:, None, :, None], 0.0)
 
     def _attend_between(
-        self, q: Tensor, k: Tensor, v: Tensor, segments: Tensor, attend: Attend
+        self, q: Tensor, k: Tensor, v: Tensor, segments: Tensor, attend_blocks: AttendBlocks
     ) -> Tensor:
         """Return the attention of all blocks but the first and the last one."""
+        batch, heads, _, _ = q.shape
+        mask = self._mask_between(segments).expand(batch, heads, -1, -1, -1).flatten(0, 1)
+        attended = attend_blocks(q, k, v, mask, self._gather)
+        return attended.unflatten(0, (batch, heads)).flatten(2, 3)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _gather(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of blocks, (batch * heads, blocks - 2, tokens, size)."""
         batch, heads, _, width = q.shape
         size = self.size
         num_queries = self.keys.shape[1]
@@ -120,9 +134,7 @@ class SparseBlocks(NamedTuple):
             blocks = blocks.index_select(1, indices)
             gathered.append(blocks.view(batch * heads, num_queries, -1, width))
         keys, values = gathered
-        mask = self._mask_between(segments).expand(batch, heads, -1, -1, -1).flatten(0, 1)
-        attended = attend(queries.flatten(0, 1), keys, values, mask)
-        return attended.unflatten(0, (batch, heads)).flatten(2, 3)  # type: ignore[no-any-return, no-untyped-call]
+        return queries.flatten(0, 1), keys, values
 
     def _mask_between(self, segments: Tensor) -> Tensor:
         """Return the mask, (batch or 1, heads or 1, blocks - 2, queries or 1, keys * size)."""

@@ -16,10 +16,11 @@ from zoo.nn.kernels.attention_blocks import (
     row_blocks,
 )
 from zoo.nn.kernels.dropout import dropout as drop
+from zoo.nn.kernels.gathered_attention import Gather, attend_gathered, can_gather_again
 from zoo.nn.kernels.packed_attention import attend_documents
 from zoo.nn.local_blocks import LocalBlocks, RowBlocks
 from zoo.nn.packed_attention import DocumentOffsets
-from zoo.nn.sparse_blocks import BlockSparse
+from zoo.nn.sparse_blocks import BlockSparse, GraphBlocks, SparseBlocks
 
 # to which attention in half precision without dropout is trained by single products
 HALF_PRECISION_TOKENS = 512
@@ -52,9 +53,13 @@ def attend(
         (batch, heads, queries, head_size).
     """
     if isinstance(mask, LocalBlocks | RowBlocks):
-        parts = attend(*mask.split(q, k, v), mask.mask, dropout=dropout, scale=scale, cap=cap)
+        parts = attend_blocks(q, k, v, mask.mask, mask.split, dropout=dropout, scale=scale, cap=cap)
         return mask.join(parts, q)
-    if isinstance(mask, BlockSparse):
+    if isinstance(mask, SparseBlocks):
+        attend_keys = functools.partial(attend, scale=scale, cap=cap)
+        attend_parts = functools.partial(attend_blocks, scale=scale, cap=cap)
+        return mask.attend(q, k, v, attend_keys, attend_parts)
+    if isinstance(mask, GraphBlocks):
         return mask.attend(q, k, v, functools.partial(attend, scale=scale, cap=cap))
     if cap is not None:
         assert not isinstance(mask, DocumentOffsets), "Encoder.adds_bias is not True"
@@ -70,6 +75,26 @@ def attend(
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
     )
+
+
+def attend_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    gather: Gather,
+    *,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    cap: float | None = None,
+) -> Tensor:
+    """Return the attention of the blocks that ``gather`` returns of queries, keys and values.
+
+    For the other arguments, see ``attend``; ``mask`` is that of the blocks.
+    """
+    if cap is None and can_gather_again(q, mask, dropout):
+        return attend_gathered(q, k, v, mask, gather, scale)
+    return attend(*gather(q, k, v), mask, dropout=dropout, scale=scale, cap=cap)
 
 
 def supports_products(q: Tensor, k: Tensor, dropout: float) -> bool:

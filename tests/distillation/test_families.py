@@ -22,8 +22,8 @@ from zoo.plugins import all_families
 
 FEW = {"max_steps": 2, "eval_steps": 2, "save_steps": 2}
 FAMILIES = (
-    *("albert", "bert", "deberta", "distilbert", "electra", "elmo", "gpt", "modernbert"),
-    *("roberta", "t5"),
+    *("albert", "bert", "bigbird", "deberta", "distilbert", "electra", "elmo", "gpt"),
+    *("longformer", "modernbert", "roberta", "t5"),
 )
 
 

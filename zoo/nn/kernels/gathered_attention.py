@@ -30,9 +30,8 @@ def attend_gathered(
 ) -> Tensor:
     """Return the attention of gathered blocks, as ``attend`` does without dropout.
 
-    Blocks that share keys have copies of them: windows three, and block-sparse attention eight. They
-    are made again in the backward pass in place of being kept, which takes little time, as they are
-    copied and not computed.
+    Blocks that share keys have copies of them, windows three and block-sparse attention eight. They
+    are made again in the backward pass in place of being kept, which takes little time.
 
     Args:
         q: (batch, heads, queries, head_size).

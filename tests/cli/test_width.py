@@ -188,6 +188,7 @@ def test_training_on_labelled_data(zoo: Zoo) -> None:
     task = ("--task", "text-classification", *data, "--device", "cpu")
     zoo("finetune", "model", *task, "--max-steps", "2", "-o", "tuned")
     zoo("info", "tuned")
+    zoo("loss-surface", "tuned", "--intervals", "2", "--device", "cpu", "-o", "curve.svg")
     zoo("finetune", "model", "--task", "text-classificatoin", "--train", "table.tsv", code=2)
     student = ("--teacher", "tuned/model", "--student", "tuned/model", "--recipe", "logits")
     scored = zoo("distill", *student, *task, "--max-steps", "2", "-o", "small")

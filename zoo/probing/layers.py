@@ -36,8 +36,8 @@ class LayerVectors:
         names: name of each layer, such as ``embeddings`` or ``layer 1``.
         numbers: number of each layer; 0 for the embeddings.
         arrays: the vectors of each layer, (vectors, width), mapped from a file.
-        has_tokens: whether a vector is of any token, (vectors,). A word that is cut with the end
-            of its text has none, and a vector of zeros.
+        has_tokens: whether a vector has any token, (vectors,). A word behind the cut end of its
+            text has none, and its vector is zeros.
         passes: number of forward passes.
     """
 

@@ -141,6 +141,8 @@ def read_data(
     with RowProblems(skip=skip_invalid) as problems:
         train_texts = task.read(train, columns, problems)
         labels = sort_labels(_label_names(train_texts))
+        if not labels:
+            raise UsageError("the training data has no labels", "give --train with labelled texts")
         if len(labels) < 2:
             raise UsageError(
                 f"all samples of the training data have the label {labels[0]!r}",
@@ -153,11 +155,11 @@ def read_data(
             for example in text.examples:
                 label_index(example.label, indices, example.location)
 
-        known_texts = list(problems.valid(evaluation_texts, require_labels))
+        valid_texts = list(problems.valid(evaluation_texts, require_labels))
     if problems.count:
         LOG.warning("warning: rows that cannot be used are left out: %s", f"{problems.count:,}")
-    _require_equal_spans([*train_texts, *known_texts])
-    if not _label_names(known_texts):
+    _require_equal_spans([*train_texts, *valid_texts])
+    if not _label_names(valid_texts):
         raise UsageError("no sample to evaluate is left", "give --eval with labels of --train")
     held_out: list[ProbedText] = []
     if recipe.validation_fraction:
@@ -168,7 +170,7 @@ def read_data(
                 f"the {len(train_texts):,} texts to train on cannot be split, to hold some out",
                 "give others, or --validation-fraction 0",
             ) from error
-    return ProbeData(train_texts, held_out, known_texts, labels)
+    return ProbeData(train_texts, held_out, valid_texts, labels)
 
 
 def probe_model(

@@ -123,3 +123,6 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     paths = [str(path)]
     with pytest.raises(UsageError, match="2, target 1 has 1 spans, and the first example has 2"):
         read_data(EdgeProbe(), paths, paths, ProbeColumns(), ProbeRecipe())
+    path.write_text('{"text": "a b", "targets": []}\n')
+    with pytest.raises(UsageError, match="the training data has no labels"):
+        read_data(EdgeProbe(), paths, paths, ProbeColumns(), ProbeRecipe())

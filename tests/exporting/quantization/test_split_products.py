@@ -52,3 +52,21 @@ def test_a_product_that_something_else_reads_is_not_split(tmp_path: Path) -> Non
     source = save_graph(tmp_path / "float.onnx", nodes, constants, {"y": 4, "h": 8})
     model = load_folded(source)
     assert split_products(model.graph, ["map"]) == ["map"]
+
+
+def test_weights_that_several_products_read_are_not_split(tmp_path: Path) -> None:
+    constants = {
+        "weights": RNG.standard_normal((CHANNELS, CHANNELS)).astype(np.float32),
+        "sizes": np.array([40, CHANNELS - 40]),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "weights"], ["h"], name="first"),
+        helper.make_node("MatMul", ["h", "weights"], ["g"], name="second"),
+        helper.make_node("Split", ["g", "sizes"], ["a", "b"], axis=-1),
+        helper.make_node("Neg", ["a"], ["y"]),
+        helper.make_node("Neg", ["b"], ["z"]),
+    ]
+    outputs = {"y": 40, "z": CHANNELS - 40}
+    source = save_graph(tmp_path / "float.onnx", nodes, constants, outputs)
+    names = ["first", "second"]
+    assert split_products(load_folded(source).graph, names) == names

@@ -36,6 +36,8 @@ def _parts(graph: ir.Graph, product: ir.Node) -> list[ir.Node]:
     weights = constant_weights(product.inputs[1])
     if product.op_type != "MatMul" or weights is None or weights is not product.inputs[1]:
         return []
+    if len(weights.uses()) > 1:  # Each reader would have parts of its own in the file.
+        return []
     reader = _only_reader(product)
     bias: NDArray[np.float32] | None = None
     replaced = [product]

@@ -61,20 +61,20 @@ def layer_similarity(
     from zoo.probing.similarity import UNITS, compare_layers
 
     if unit is not None and unit not in UNITS:
-        raise UsageError(f"{unit!r} is no unit", f"give {', '.join(UNITS)}")
+        raise UsageError(f"{unit!r} is not a unit", f"give {', '.join(UNITS)}")
     text_list = [text for text in texts if text.strip()]
     if not text_list:
         raise UsageError("there are no texts to compare layers on", "give texts that are not empty")
     first = as_reference(ref)
     second = first if other is None else as_reference(other)
     with ExitStack() as stack:
-        checkpoints: list[Checkpoint] = []
-        for reference in (first, second):
+        checkpoints: dict[str, Checkpoint] = {}
+        for reference in dict.fromkeys((first, second)):
             folder = stack.enter_context(scratch_directory(is_only_folder=False))
-            checkpoints.append(_open(reference, folder, offline=offline))
+            checkpoints[reference] = _open(reference, folder, offline=offline)
         return compare_layers(
             (first, second),
-            (checkpoints[0], checkpoints[1]),
+            (checkpoints[first], checkpoints[second]),
             text_list,
             unit=unit,
             max_tokens=max_seq_len,

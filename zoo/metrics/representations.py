@@ -18,26 +18,27 @@ class CentredRepresentation:
     """A centred representation, and an orthonormal basis of what its features span.
 
     Attributes:
-        values: the features, each with a mean of 0, (samples, features).
         basis: left singular vectors, (samples, rank), in descending order of singular values.
         singular_values: (rank,).
+        coordinates: the features, each with a mean of 0, in that basis, (rank, features).
     """
 
-    values: Floats
     basis: Floats
     singular_values: Floats
+    coordinates: Floats
 
     @classmethod
     def from_vectors(cls, vectors: NDArray[np.floating[Any]]) -> "CentredRepresentation":
         """Return the representation of vectors, (samples, features)."""
         values = vectors.astype(np.float64)
         values -= values.mean(axis=0)
-        left, singular_values, _ = np.linalg.svd(values, full_matrices=False)
+        left, singular_values, right = np.linalg.svd(values, full_matrices=False)
         # Constant features leave rounding errors of the size of their values.
         size = float(np.abs(vectors).max(initial=0.0))
         limit = RELATIVE_TOLERANCE * max(float(singular_values.max(initial=0.0)), size)
         rank = int((singular_values > limit).sum())
-        return cls(values, left[:, :rank], singular_values[:rank])
+        coordinates = singular_values[:rank, None] * right[:rank]
+        return cls(left[:, :rank], singular_values[:rank], coordinates)
 
     @property
     def rank(self) -> int:
@@ -64,7 +65,7 @@ def linear_cka(first: CentredRepresentation, second: CentredRepresentation) -> f
     product = (first.basis.T @ second.basis) * first.singular_values[:, None]
     product = product * second.singular_values
     norms = np.linalg.norm(first.singular_values**2) * np.linalg.norm(second.singular_values**2)
-    return float((product**2).sum() / norms)
+    return min(float((product**2).sum() / norms), 1.0)  # Rounding errors may exceed 1.
 
 
 def canonical_correlations(first: Floats, second: Floats) -> Floats:
@@ -100,8 +101,8 @@ def pwcca(first: CentredRepresentation, second: CentredRepresentation) -> float:
     if not first.rank or not second.rank:
         return float("nan")
     left, correlations, _ = np.linalg.svd(first.basis.T @ second.basis, full_matrices=False)
-    canonical_vectors = first.basis @ left
-    weights = np.abs(canonical_vectors.T @ first.values).sum(axis=1)
+    # Inner products of the canonical vectors, basis @ left, with the features.
+    weights = np.abs(left.T @ first.coordinates).sum(axis=1)
     return float((np.clip(correlations, 0, 1) * weights).sum() / weights.sum())
 
 

@@ -1,7 +1,7 @@
 """Similarity of the layers of two models, or of two checkpoints of a run, over many texts."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -115,7 +115,7 @@ def compare_layers(
 
     Args:
         names: references of the models.
-        checkpoints: the models.
+        checkpoints: the models; if both are the same object, it reads the texts once.
         texts: the texts that both read.
         unit: what has a vector; by default tokens, or words where the tokens differ.
         max_tokens: length at which texts are cut; by default the shorter limit of both models.
@@ -126,8 +126,9 @@ def compare_layers(
 
     limits = [limit for checkpoint in checkpoints for limit in token_limits(checkpoint)]
     limit = min([*limits, *([] if max_tokens is None else [max_tokens])], default=None)
+    is_same = checkpoints[0] is checkpoints[1]
     readers = []
-    for checkpoint in checkpoints:
+    for checkpoint in checkpoints[:1] if is_same else checkpoints:
         session = TorchSession(checkpoint, device=device)
         tokenizer = load_text_tokenizer(checkpoint)
         readers.append(LayerReader(checkpoint, session, tokenizer, max_tokens=limit))
@@ -140,10 +141,13 @@ def compare_layers(
             inner_folder.mkdir()
             vectors.append(reader.read(read_texts, "mean", inner_folder))
         rows = _compared_rows(vectors)
-        first = list(_representations(vectors[0], rows))
-        matrices = similarity_matrices(first, _representations(vectors[1], rows))
+        representations = list(_representations(vectors[0], rows))
+        other_representations: Iterable[CentredRepresentation] = representations
+        if not is_same:
+            other_representations = _representations(vectors[1], rows)
+        matrices = similarity_matrices(representations, other_representations)
         widths = [array.shape[1] for model in vectors for array in model.arrays]
-        layers = (vectors[0].names, vectors[1].names)
+        layers = (vectors[0].names, vectors[-1].names)
     warnings = list(_warnings(unit, len(rows), max(widths), matrices))
     for warning in warnings:
         LOG.warning("warning: %s", warning)
@@ -193,11 +197,11 @@ def _common_tokens(
 
     Equal ids are not enough: the same number may be another token.
     """
-    first, second = (
+    encodings = [
         reader.tokenizer.encode(list(texts), max_tokens=reader.max_tokens) for reader in readers
-    )
+    ]
     positions = []
-    for one, other in zip(first, second, strict=True):
+    for one, other in zip(encodings[0], encodings[-1], strict=True):
         if list(one.ids) != list(other.ids) or list(one.tokens) != list(other.tokens):
             return None
         special = one.special
@@ -207,10 +211,10 @@ def _common_tokens(
 
 def _compared_rows(vectors: Sequence[LayerVectors]) -> NDArray[np.int64]:
     """Return the vectors that both models have, at most ``MAX_VECTORS``."""
-    rows = np.flatnonzero(vectors[0].has_tokens & vectors[1].has_tokens)
+    rows = np.flatnonzero(vectors[0].has_tokens & vectors[-1].has_tokens)
     if len(rows) < 2:
         raise UsageError(
-            "layers are compared over several vectors, and both models have fewer than two",
+            f"layers are compared over two vectors or more, and the texts have {len(rows)}",
             "give more texts",
         )
     if len(rows) > MAX_VECTORS:

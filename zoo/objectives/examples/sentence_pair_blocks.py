@@ -197,6 +197,23 @@ def structure_block(
 
     They are chosen as ``sentence_pair_data.structure_pairs`` chooses them.
     """
+    return _adjacent_block(group, max_tokens, rng, RANDOM_FRACTION)
+
+
+def consecutive_block(
+    group: DocumentGroup, max_tokens: int, rng: np.random.Generator
+) -> tuple[Integers, NDArray[np.uint8]]:
+    """Return pairs of consecutive segments, for sentence-order prediction; all have label 0.
+
+    They are chosen as ``sentence_pair_data.consecutive_pairs`` chooses them.
+    """
+    return _adjacent_block(group, max_tokens, rng, 0)
+
+
+def _adjacent_block(
+    group: DocumentGroup, max_tokens: int, rng: np.random.Generator, random_fraction: float
+) -> tuple[Integers, NDArray[np.uint8]]:
+    """Return pairs of consecutive segments, of which a fraction has a random second one."""
     sentences = group.sentences
     document, sentence, last = _parts(group)
     target = _target_lengths(len(sentence), max_tokens, rng)
@@ -210,20 +227,21 @@ def structure_block(
         sentence = np.minimum(sentence[has_more], last - 2)
         if not len(sentence):
             break
-        cut_draws, label_draws = rng.random((2, len(sentence)))
         start = sentences[sentence]
         end = np.searchsorted(sentences, start + target)
         end = np.minimum(np.maximum(end, sentence + 2), last)
-        cut = sentence + 1 + _scale(cut_draws, end - sentence - 1)
+        cut = sentence + 1 + _scale(rng.random(len(sentence)), end - sentence - 1)
         middle = sentences[cut]
         other_start = middle.copy()
         other_end = sentences[end]
-        is_random = label_draws < RANDOM_FRACTION
-        places = np.flatnonzero(is_random)
-        limits = target[places] - middle[places] + start[places]
-        other_start[places], other_end[places] = _random_segments(
-            group, document[places], limits, rng
-        )
+        is_random = np.zeros(len(sentence), dtype=bool)
+        if random_fraction:
+            is_random = rng.random(len(sentence)) < random_fraction
+            places = np.flatnonzero(is_random)
+            limits = target[places] - middle[places] + start[places]
+            other_start[places], other_end[places] = _random_segments(
+                group, document[places], limits, rng
+            )
         spans.append(np.stack([start, middle, other_start, other_end], axis=1))
         labels.append(is_random.astype(np.uint8))
         sentence = np.where(is_random, cut, end)
@@ -251,36 +269,6 @@ def _random_segments(
     start = group.sentences[drawn]
     until = _search(group.sentences, start + limits, drawn + 1, last_sentence)
     return start, group.sentences[until]
-
-
-def consecutive_block(
-    group: DocumentGroup, max_tokens: int, rng: np.random.Generator
-) -> tuple[Integers, NDArray[np.uint8]]:
-    """Return pairs of consecutive segments, for sentence-order prediction; all have label 0.
-
-    They are chosen as ``sentence_pair_data.consecutive_pairs`` chooses them.
-    """
-    sentences = group.sentences
-    _, sentence, last = _parts(group)
-    target = _target_lengths(len(sentence), max_tokens, rng)
-    has_more = last - sentence > 1
-    spans = []
-    while True:
-        last = last[has_more]
-        target = target[has_more]
-        sentence = np.minimum(sentence[has_more], last - 2)
-        if not len(sentence):
-            break
-        start = sentences[sentence]
-        end = np.searchsorted(sentences, start + target)
-        end = np.minimum(np.maximum(end, sentence + 2), last)
-        cut = sentence + 1 + _scale(rng.random(len(sentence)), end - sentence - 1)
-        middle = sentences[cut]
-        spans.append(np.stack([start, middle, middle, sentences[end]], axis=1))
-        sentence = end
-        has_more = end < last
-    pairs = _concatenate(spans, sentences.dtype)
-    return pairs, np.zeros(len(pairs), np.uint8)
 
 
 def _parts(group: DocumentGroup) -> tuple[Integers, Integers, Integers]:

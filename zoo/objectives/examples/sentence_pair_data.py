@@ -228,8 +228,22 @@ def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[P
 
 def structure_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]:
     """Yield pairs of consecutive segments, label 0, and with a random second one, label 1."""
-    # A third of the pairs has a random segment, whatever the lengths of documents: documents of one
-    # sentence are skipped, and a single last sentence forms a pair with the sentence before it.
+    return _adjacent_pairs(split, max_tokens, draw, RANDOM_FRACTION)
+
+
+def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]:
+    """Yield pairs of consecutive segments, for sentence-order prediction; all have label 0."""
+    return _adjacent_pairs(split, max_tokens, draw, 0)
+
+
+def _adjacent_pairs(
+    split: Split, max_tokens: int, draw: Draw, random_fraction: float
+) -> Iterator[Pair]:
+    """Yield pairs of consecutive segments, of which a fraction has a random second one."""
+    # Documents of one sentence are skipped, and a single last sentence forms a pair with the
+    # sentence before it, so that the fraction does not depend on the lengths of documents. (The
+    # released code of sentence-order prediction pairs it with a random one, and labels it as
+    # swapped.)
     sentences = _offsets(split.sentences)
     documents = _offsets(split.documents)
     for document in range(len(documents) - 1):
@@ -242,7 +256,7 @@ def structure_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]
             end = bisect_left(sentences, start + target, sentence + 2, document_end)
             cut = sentence + 1 + int(draw() * (end - sentence - 1))
             middle = sentences[cut]
-            if draw() < RANDOM_FRACTION:
+            if random_fraction and draw() < random_fraction:
                 limit = target - (middle - start)
                 other_start, other_end = _random_segment(
                     sentences, documents, document, limit, draw
@@ -274,26 +288,6 @@ def _random_segment(
     drawn = first + int(draw() * (last - first))
     until = bisect_left(sentences, sentences[drawn] + limit, drawn + 1, last)
     return sentences[drawn], sentences[until]
-
-
-def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]:
-    """Yield pairs of consecutive segments, for sentence-order prediction; all have label 0."""
-    # Documents of one sentence are skipped. A single last sentence forms a pair with
-    # the sentence before it. (The released code pairs it with a random one, and labels it as
-    # swapped.)
-    sentences = _offsets(split.sentences)
-    documents = _offsets(split.documents)
-    for document in range(len(documents) - 1):
-        sentence = documents[document]
-        document_end = documents[document + 1]
-        target = _target_length(max_tokens, draw)
-        while sentence < document_end and document_end - documents[document] > 1:
-            sentence = min(sentence, document_end - 2)
-            start = sentences[sentence]
-            end = bisect_left(sentences, start + target, sentence + 2, document_end)
-            middle = sentences[sentence + 1 + int(draw() * (end - sentence - 1))]
-            yield start, middle, middle, sentences[end], 0
-            sentence = end
 
 
 def _offsets(numbers: Offsets) -> memoryview:

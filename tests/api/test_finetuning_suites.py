@@ -113,6 +113,20 @@ def test_wrong_calls_are_refused(model: Path, tmp_path: Path) -> None:
         with pytest.raises((UsageError, SourceError), match=message):
             zoo.finetune_suite(model, **call)
         assert not (tmp_path / "r").exists()
+    data = make_superglue(tmp_path / "SuperGLUE", 3)
+    lines = (data / "BoolQ" / "train.jsonl").read_text().splitlines()
+    unlabelled = {**json.loads(lines[0]), "label": None}
+    (data / "BoolQ" / "train.jsonl").write_text(json.dumps(unlabelled) + "\n")
+    (data / "RTE" / "train.jsonl").write_text("")
+    for task, changes, message in (
+        ("boolq", {}, "train.jsonl:1 has no label"),
+        ("rte", {}, "train.jsonl has no samples"),
+        ("cb", {"settings": {"learning_rat": 1}}, "there is no setting learning_rat"),
+    ):
+        call = {"suite": "superglue", "data": data, "output": tmp_path / "r", **changes}
+        with pytest.raises(UsageError, match=message):
+            zoo.finetune_suite(model, tasks=task, **call)
+        assert not (tmp_path / "r").exists(), "tables without a run are removed"
     done = warm.zoo("finetune", str(model), str(data), "--task", "glue/cola")
     assert done.returncode == 2 and "is a folder of --suite" in done.stderr
     done = warm.zoo("finetune", str(model), str(data), "--suite", "glue")

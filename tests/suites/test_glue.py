@@ -195,6 +195,7 @@ def test_wrong_calls_are_refused(glue: Path, classifiers: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"suite": "glu"}, "no suite is called 'glu'; did you mean glue"),
         ({"tasks": "kola"}, "GLUE has no task 'kola'; did you mean cola"),
+        ({"tasks": "rte"}, "there is no model of rte; select tasks that have one"),
         ({"task": "regression"}, "--task and --suite exclude each other"),
         ({"text": "a"}, "glue has no option --text"),
         ({"eval": ()}, "--suite glue reads one directory, and 0 are given"),

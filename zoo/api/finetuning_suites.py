@@ -15,6 +15,7 @@ from zoo.io.json import encode_json
 from zoo.io.numbers import int_from_environment
 from zoo.io.output.atomic import atomic_write
 from zoo.io.output.full_disks import writing
+from zoo.io.output.staging import discard_unused
 from zoo.plugins.suites import find_suite
 
 if TYPE_CHECKING:
@@ -26,9 +27,17 @@ TABLES = "tables"  # Directory of the tables that tasks write.
 MODEL = "model"
 AVERAGE = "average"
 SCORE = "score"
-# Options of ``zoo.finetune`` that the suite decides, or that begin a run in another way.
-DECIDED = ("task", "train", "eval", "weight", "text", "pair", "label")
-OTHER_RUNS = ("resume", "continue_from", "reset_optimizer", "from_scratch", "force", "dry_run")
+# Options of ``zoo.finetune`` that the suite decides.
+TASK_OPTIONS = ("task", "train", "eval", "weight", "text", "pair", "label")
+# Options that begin a single run in another way.
+SINGLE_RUN_OPTIONS = (
+    "resume",
+    "continue_from",
+    "reset_optimizer",
+    "from_scratch",
+    "force",
+    "dry_run",
+)
 
 
 @dataclass(frozen=True)
@@ -125,13 +134,39 @@ def finetune_suite(
     if path.exists() and not auto_resume:
         raise UsageError(f"{path} exists", "go on with --auto-resume, or give another -o")
     reference = as_reference(model)
-    trainings, missing_files = _prepare(
-        declaration,
-        split_names(tasks),
-        data_path,
-        path / TABLES,
-        text_to_text=_is_text_to_text(reference, offline=bool(options.get("offline"))),
-    )
+    names = split_names(tasks)
+    is_main_process = int_from_environment("RANK", 0) == 0
+    is_new = not path.exists()
+    try:
+        trainings, missing_files = _prepare(
+            declaration,
+            names,
+            data_path,
+            path / TABLES,
+            text_to_text=_is_text_to_text(reference, offline=bool(options.get("offline"))),
+        )
+        runs = _train(reference, path, trainings, seeds, options)
+    finally:
+        if is_main_process and is_new and path.is_dir():
+            discard_unused(path, TABLES)  # No run has begun.
+    results = []
+    if is_main_process:
+        results = _evaluate(declaration, names, data_path, runs, options)
+    result = _summarize(declaration, path, runs, results, missing_files)
+    if results:
+        with writing(path / RESULTS, remains=f"the runs in {path} remain"):
+            atomic_write(path / RESULTS, encode_json(result.to_dict()))
+    return result
+
+
+def _train(
+    reference: str,
+    path: Path,
+    trainings: "Mapping[str, TrainingData]",
+    seeds: int | None,
+    options: Mapping[str, Any],
+) -> dict[str, Path]:
+    """Train a model for each task, or continue; return the directories of the runs."""
     runs = {}
     for number, (name, training) in enumerate(trainings.items(), 1):
         LOG.info("task %s of %s: %s", number, len(trainings), name)
@@ -143,23 +178,16 @@ def finetune_suite(
             seeds=seeds,
             **_options_of_task(options, training),
         )
-    results = []
-    if int_from_environment("RANK", 0) == 0:
-        results = _evaluate(declaration, split_names(tasks), data_path, runs, options)
-    result = _summarize(declaration, path, runs, results, missing_files)
-    if results:
-        with writing(path / RESULTS, remains=f"the runs in {path} remain"):
-            atomic_write(path / RESULTS, encode_json(result.to_dict()))
-    return result
+    return runs
 
 
 def _require_possible(options: Mapping[str, Any]) -> None:
     """Check the options that ``zoo.finetune`` has and a suite does not."""
-    for name in DECIDED:
+    for name in TASK_OPTIONS:
         if options.get(name) not in (None, ()):
             flag = name.replace("_", "-")
             raise UsageError(f"--suite decides --{flag}", f"leave --{flag} out")
-    for name in OTHER_RUNS:
+    for name in SINGLE_RUN_OPTIONS:
         if options.get(name) not in (None, False):
             flag = name.replace("_", "-")
             raise UsageError(

@@ -18,6 +18,7 @@ from zoo.io.output.full_disks import writing
 from zoo.metrics.generated_labels import NO_LABEL, word_metrics
 from zoo.overrides import override
 from zoo.suites.base import TEXT_TO_TEXT, SuiteModel, SuiteTask, TaskScore, TrainingData
+from zoo.suites.folders import require_files
 from zoo.tasks import make_task
 
 if TYPE_CHECKING:
@@ -162,22 +163,20 @@ class AnsweredTask(SuiteTask):
     @override
     def evaluate(self, model: SuiteModel, files: Sequence[Path]) -> TaskScore:
         (file,) = files
-        items = self._items(file, model)
-        for item in items:
-            if not item.targets:
-                raise UsageError(f"{item.location} has no label", "give a file with labels")
+        items = self._read_items(file, text_to_text=model.is_text_to_text)[: model.limit]
+        require_labels(items)
         metrics = self.metrics(items, self._answers(model, items))
         model.record(self._evaluation(model, items), files, {"suite_task": self.title}, metrics)
         return TaskScore.from_metrics(metrics)
 
     @override
     def find_test_files(self, data: Path) -> Sequence[Path]:
-        return self.require_files([data / self.test_file])
+        return require_files([data / self.test_file])
 
     @override
     def predict(self, model: SuiteModel, files: Sequence[Path]) -> Mapping[str, str]:
         (file,) = files
-        items = self._items(file, model)
+        items = self._read_items(file, text_to_text=model.is_text_to_text)[: model.limit]
         answers = self._answers(model, items)
         return {self.submission_names[0]: self.submission(items, answers)}
 
@@ -205,9 +204,14 @@ class AnsweredTask(SuiteTask):
             return None
         train_file = self.find_train_file(data)
         (eval_file,) = self.find_files(data)
-        items = list(self.read(train_file, text_to_text=text_to_text))
+        items = self._read_items(train_file, text_to_text=text_to_text)
+        eval_items = self._read_items(eval_file, text_to_text=text_to_text)
+        require_labels([*items, *eval_items])
         train_items = list(self.training_items(items, text_to_text=text_to_text))
-        eval_items = list(self.read(eval_file, text_to_text=text_to_text))
+        if not train_items:
+            raise UsageError(
+                f"{train_file} has no samples to train on", "use the file as published"
+            )
         tables = []
         for name, table_items in (("train", train_items), ("eval", eval_items)):
             path = folder / f"{name}.jsonl"
@@ -248,17 +252,24 @@ class AnsweredTask(SuiteTask):
         """Return the label of an answer; the first label for a text that is none."""
         return answer.label or self.labels[0]
 
-    def _items(self, file: Path, model: SuiteModel) -> list[Item]:
-        items = list(self.read(file, text_to_text=model.is_text_to_text))
+    def _read_items(self, file: Path, *, text_to_text: bool) -> list[Item]:
+        items = list(self.read(file, text_to_text=text_to_text))
         if not items:
             raise UsageError(f"{file} has no samples", "give a file with rows")
-        return items[: model.limit]
+        return items
 
     def _evaluation(self, model: SuiteModel, items: Sequence[Item]) -> str:
         """Return the name of the evaluation of ``zoo eval`` for such a model."""
         if model.is_text_to_text:
             return TEXT_TO_TEXT
         return MULTIPLE_CHOICE if items[0].choices else CLASSIFICATION
+
+
+def require_labels(items: Iterable[Item]) -> None:
+    """Check that all items have correct answers; raises ``UsageError``."""
+    for item in items:
+        if not item.targets:
+            raise UsageError(f"{item.location} has no label", "give a file with labels")
 
 
 def label_metrics(

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from zoo.errors import SourceError, UsageError, did_you_mean
+from zoo.errors import UsageError, did_you_mean
 from zoo.evaluation.base import Result
 from zoo.evaluation.record import evaluation_record, record_evaluation
 from zoo.tasks import make_evaluation
@@ -207,15 +207,6 @@ class SuiteTask(ABC):
             Names of ``submission_names`` -> content of the file.
         """
         raise NotImplementedError(f"{self.title} has no test files")
-
-    def require_files(self, paths: Sequence[Path]) -> Sequence[Path]:
-        """Return paths after checking that they are files; raises ``SourceError``."""
-        for path in paths:
-            if not path.is_file():
-                raise SourceError(
-                    f"{path} is not there", f"give the directory of {self.title}, as published"
-                )
-        return paths
 
     def obstacle(self, model: SuiteModel) -> str:
         """Return why a model of the suite's form cannot do the task; by default nothing.

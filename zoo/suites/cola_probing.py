@@ -87,9 +87,11 @@ class PhenomenaTask(FrozenTask):
         annotations = read_annotations(annotations_file)
         sentences = []
         for path in dev_files:
-            for sentence in read_cola(path)[: model.limit]:
+            annotated_sentences = []
+            for sentence in read_cola(path):
                 if sentence.sentence in annotations.all_sentences:
-                    sentences.append(sentence)
+                    annotated_sentences.append(sentence)
+            sentences += annotated_sentences[: model.limit]
         if not sentences:
             raise SourceError(
                 f"{annotations_file} has no sentence of {dev_files[0]} or {dev_files[1]}",

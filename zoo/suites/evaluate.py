@@ -184,6 +184,11 @@ def evaluate_suite(
             tasks_with_model.append(task)
         else:
             without_model.append(task.name)
+    if not tasks_with_model:
+        raise UsageError(
+            f"there is no model of {', '.join(without_model)}",
+            f"select tasks that have one with --tasks: {', '.join(models.references)}",
+        )
     # All files are found before the first model is evaluated.
     task_files = TaskFiles.find(
         tasks_with_model, data, test=on_predictions is not None, required=tasks
@@ -191,6 +196,7 @@ def evaluate_suite(
     for name, problem in task_files.missing.items():
         LOG.warning("warning: %s is not evaluated: %s", name, problem)
     scores = {}
+    obstacles = {}
     for task in tasks_with_model:
         if task.name not in task_files.files and task.name not in task_files.test_files:
             continue
@@ -198,7 +204,7 @@ def evaluate_suite(
         obstacle = task.obstacle(model)
         if obstacle:
             LOG.warning("warning: %s is not evaluated: %s", task.name, obstacle)
-            without_model.append(task.name)
+            obstacles[task.name] = obstacle
             continue
         LOG.info("%s: %s", suite.title, task.title)
         if task.name in task_files.files:
@@ -206,4 +212,7 @@ def evaluate_suite(
         if on_predictions is not None and task.name in task_files.test_files:
             for name, content in task.predict(model, task_files.test_files[task.name]).items():
                 on_predictions(name, content)
-    return SuiteResult(suite, scores, without_model, task_files.missing)
+    if not scores:
+        reasons = [f"{name}: {reason}" for name, reason in (obstacles | task_files.missing).items()]
+        raise UsageError(f"no task was evaluated: {'; '.join(reasons)}", "select other tasks")
+    return SuiteResult(suite, scores, [*without_model, *obstacles], task_files.missing)

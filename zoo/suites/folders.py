@@ -42,5 +42,8 @@ def require_files(paths: Sequence[Path]) -> Sequence[Path]:
     """Return files after checking that they exist; raises ``SourceError``."""
     for path in paths:
         if not path.is_file():
-            raise SourceError(f"{path} does not exist", "download it again, or correct its name")
+            raise SourceError(
+                f"{path} does not exist",
+                "give the directory that the files were downloaded to, with their published names",
+            )
     return paths

@@ -14,6 +14,7 @@ from zoo.metrics.generated_labels import number_of
 from zoo.overrides import override
 from zoo.suites.answers import Answer, AnsweredTask, Item, answer_items, label_metrics
 from zoo.suites.base import TEXT_TO_TEXT, Suite, SuiteModel, SuiteTask, TaskScore, TrainingData
+from zoo.suites.folders import require_files
 from zoo.tasks import make_task
 from zoo.tasks.seq2seq.text_forms import glue_form
 
@@ -165,7 +166,7 @@ class GlueDiagnostics(AnsweredTask):
 
     @override
     def find_files(self, data: Path) -> Sequence[Path]:
-        return self.require_files([data / DIAGNOSTICS / "diagnostic-full.tsv"])
+        return require_files([data / DIAGNOSTICS / "diagnostic-full.tsv"])
 
     @override
     def read(self, path: Path, *, text_to_text: bool) -> Iterator[Item]:

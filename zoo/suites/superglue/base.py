@@ -12,6 +12,7 @@ from zoo.data.readers.problems import RowError
 from zoo.data.readers.tables import Row, read_rows
 from zoo.overrides import override
 from zoo.suites.answers import Answer, AnsweredTask, Item, json_lines, label_metrics
+from zoo.suites.folders import require_files
 
 TRAIN_FILE = "train.jsonl"
 DEV_FILE = "val.jsonl"
@@ -35,11 +36,11 @@ class SuperGlueTask(AnsweredTask):
 
     @override
     def find_files(self, data: Path) -> Sequence[Path]:
-        return self.require_files([data / (self.dev_file or f"{self.title}/{DEV_FILE}")])
+        return require_files([data / (self.dev_file or f"{self.title}/{DEV_FILE}")])
 
     @override
     def find_train_file(self, data: Path) -> Path:
-        (path,) = self.require_files([data / self.title / TRAIN_FILE])
+        (path,) = require_files([data / self.title / TRAIN_FILE])
         return path
 
     @override

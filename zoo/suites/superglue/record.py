@@ -138,7 +138,8 @@ def chosen_entities(items: Sequence[Item], answers: Sequence[Answer]) -> dict[in
         if not item.details.entity:
             entities[item.idx] = answer.text
             continue
-        probability = answer.probabilities[BOOLEANS[True]]
+        # A model that was trained on wrong entities only has no other label.
+        probability = answer.probabilities.get(BOOLEANS[True], 0.0)
         if item.idx not in best or probability > best[item.idx]:
             best[item.idx] = probability
             entities[item.idx] = item.details.entity

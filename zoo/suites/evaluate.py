@@ -213,6 +213,7 @@ def evaluate_suite(
             for name, content in task.predict(model, task_files.test_files[task.name]).items():
                 on_predictions(name, content)
     if not scores:
-        reasons = [f"{name}: {reason}" for name, reason in (obstacles | task_files.missing).items()]
+        problems = {**obstacles, **task_files.missing}
+        reasons = [f"{name}: {problem}" for name, problem in problems.items()]
         raise UsageError(f"no task was evaluated: {'; '.join(reasons)}", "select other tasks")
     return SuiteResult(suite, scores, [*without_model, *obstacles], task_files.missing)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.families.adapters import AdapterTargets, joint_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
+from zoo.families.config.rope import scaling_problem
 from zoo.families.encoder import WordPieceFamily, encoder_heads
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
@@ -39,6 +40,12 @@ class Gte(WordPieceFamily):
         if config.ntk_factor is not None:  # The published code reads no factor without a type.
             hub["rope_scaling"] = {"type": "ntk", **hub["rope_scaling"]}
         return hub
+
+    @override
+    def hub_problem(self, config: Any, extra: Mapping[str, Any] | None = None) -> str | None:
+        if config.model_type != "new":
+            return None
+        return scaling_problem(config, "the published code of model_type new")
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

@@ -11,12 +11,21 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from zoo.families.config import ConfigMap
-from zoo.families.encoder import CLASSIFIER_KEYS, FIXED, PooledEncoderConfig
+from zoo.families.config.rope import (
+    GROUP,
+    OLD_GROUP,
+    OLD_ROPE_KEYS,
+    refused_rope_keys,
+    rope_keys,
+    rope_values,
+    unsaid_rope_keys,
+)
+from zoo.families.encoder import CLASSIFIER_KEYS, FIXED, RotaryEncoderConfig
 
 ModelType = Literal["gte", "new"]
 
 
-class GteConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GteConfig(RotaryEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of GTE's encoder; the defaults are those of transformers."""
 
     model_type: ModelType = "gte"  # the Hub's ``model_type``; both have one architecture
@@ -42,9 +51,12 @@ class GteConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_f
 _GTE_FIXED = {name: values for name, values in FIXED.items() if name != "position_embedding_type"}
 _CHOICE = "an implementation choice"
 CONFIG_MAP = ConfigMap(
-    keys={**CLASSIFIER_KEYS, "rope_parameters.rope_theta": "rope_theta"},
-    fixed={**_GTE_FIXED, "rope_parameters.rope_type": (None, "default")},
+    keys={**CLASSIFIER_KEYS, "rope_parameters.rope_theta": "rope_theta", **rope_keys()},
+    fixed={**_GTE_FIXED, **refused_rope_keys(GROUP, OLD_GROUP)},
+    values=rope_values(),
     follows={"head_dim": "head_size"},
+    aliases=OLD_ROPE_KEYS,
+    unsaid=unsaid_rope_keys(),
 )
 CONFIG_MAPS = {
     "new": replace(
@@ -61,6 +73,8 @@ CONFIG_MAPS = {
             "logn_attention_clip1": (False, None),
             "pack_qkv": (True, None),
         },
+        values={},
+        aliases={},
         ignored={
             "auto_map": "names the published code",
             "unpad_inputs": _CHOICE,

@@ -18,7 +18,7 @@ from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_factory import ModelFactory, make_blocks, make_embeddings, make_mlm_head
 from zoo.nn.heads import MLMHead
 from zoo.nn.layers.activations import activate
-from zoo.nn.positions import LinearScaling, Rotary
+from zoo.nn.positions import Rotary, make_rotary
 from zoo.nn.transformer import GatedFeedForward
 from zoo.overrides import override
 from zoo_gte.config import GteConfig
@@ -37,12 +37,14 @@ class GteFeedForward(GatedFeedForward):
         return activate(self.act, activated) * linear
 
 
-def make_rotary(config: GteConfig) -> Rotary:
-    """Return the rotation of queries and keys, with scaled frequencies if there is a factor."""
-    if config.ntk_factor is None:
-        return Rotary(config.head_size, config.rope_theta)
-    scaling = LinearScaling(config.ntk_factor ** (2 / config.head_size))
-    return Rotary(config.head_size, config.rope_theta * config.ntk_factor, scaling=scaling)
+def make_ntk_rotary(config: GteConfig) -> Rotary:
+    """Return the rotation of queries and keys.
+
+    A model that grows scales the frequencies that it has, which ``ntk_factor`` may have changed.
+    """
+    factor = config.ntk_factor or 1.0
+    divisor = factor ** (2 / config.head_size)
+    return make_rotary(config, config.head_size, config.rope_theta * factor, divisor=divisor)
 
 
 class GteFactory(ModelFactory):
@@ -57,7 +59,7 @@ class GteFactory(ModelFactory):
         return {
             "embeddings": make_embeddings(self.config, positions=False),
             "layers": blocks,
-            "rotary": make_rotary(self.config),
+            "rotary": make_ntk_rotary(self.config),
         }
 
     @override

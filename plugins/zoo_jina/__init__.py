@@ -8,6 +8,7 @@ import msgspec
 from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
+from zoo.families.config.rope import scaling_problem
 from zoo.families.encoder import WordPieceFamily, encoder_heads
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
@@ -92,6 +93,12 @@ class Jina(WordPieceFamily):
         if config.model_type == "xlm_roberta_flash":
             return published_flash_keys(config, hub)
         return hub
+
+    @override
+    def hub_problem(self, config: Any, extra: Mapping[str, Any] | None = None) -> str | None:
+        if config.model_type != "xlm_roberta_flash":
+            return None
+        return scaling_problem(config, "the published code")
 
     @override
     def sentence_settings(

@@ -4,7 +4,17 @@ from typing import Any, Literal
 
 from zoo.errors import VerificationError
 from zoo.families.config import Activation, ConfigMap
-from zoo.families.encoder import CLASSIFIER_KEYS, PooledEncoderConfig, require_positions
+from zoo.families.config.rope import (
+    GROUP,
+    OLD_GROUP,
+    OLD_ROPE_KEYS,
+    refused_rope_keys,
+    rope_keys,
+    rope_values,
+    unsaid_rope_keys,
+)
+from zoo.families.encoder import CLASSIFIER_KEYS, RotaryEncoderConfig, require_positions
+from zoo.overrides import override
 
 ModelType = Literal["jina_bert", "jina_embeddings_v3", "xlm_roberta_flash"]
 FLASH_CONFIG = "XLMRobertaFlashConfig"  # Class in ``auto_map`` of the code of version 3.
@@ -21,7 +31,7 @@ CLASSES = (
 )
 
 
-class JinaConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JinaConfig(RotaryEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of JinaBERT v2 and Jina Embeddings v3.
 
     The defaults are those of v3 in transformers. Version 2 has no class there, and no defaults: its
@@ -67,22 +77,29 @@ class JinaConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_
             require_positions(self.max_positions, self.pad_token_id or 0)
 
     @property
+    @override
+    def is_rotary(self) -> bool:
+        return self.model_type != "jina_bert" and self.positions == "rotary"
+
+    @property
+    @override
     def max_seq_len(self) -> int:
-        """Largest number of tokens in a row."""
         if self.positions == "rotary":
-            return self.max_positions
+            return super().max_seq_len
         return self.max_positions - (self.pad_token_id or 0) - 1
 
 
 _THETA = {"rope_parameters.rope_theta": "rope_theta"}
 V3_MAP = ConfigMap(
-    keys={**CLASSIFIER_KEYS, "rope_theta": "rope_theta"},
+    keys={**CLASSIFIER_KEYS, "rope_theta": "rope_theta", **rope_keys()},
     fixed={
         "position_embedding_type": ("absolute", None),
-        "rope_parameters.rope_type": (None, "default"),
+        **refused_rope_keys(GROUP, OLD_GROUP),
     },
+    values=rope_values(),
     follows={"head_dim": "head_size"},
-    aliases=_THETA,
+    aliases={**_THETA, **OLD_ROPE_KEYS},
+    unsaid=unsaid_rope_keys(),
     both=_THETA.keys(),
 )
 V2_MAP = ConfigMap(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from zoo.nn.encoder import Classifier, Encoder, MaskedLM, QuestionAnswering
 from zoo.nn.encoder_factory import FairseqFactory, ModelFactory, make_blocks, make_embeddings
 from zoo.nn.heads import Pooler
-from zoo.nn.positions import Rotary, SymmetricLinearBias
+from zoo.nn.positions import SymmetricLinearBias, make_rotary
 from zoo.nn.transformer import CountedEmbeddings, GatedFeedForward, PostNormBlock, select_tokens
 from zoo.overrides import override
 from zoo_jina.config import JinaConfig
@@ -63,7 +63,7 @@ class TaskEncoder(Encoder):
         )
         if isinstance(head_args.get("pooler"), Pooler):
             head_args["pooler"] = TaskPooler(config.hidden_size, selection=selection)
-        rotary = Rotary(config.head_size, config.rope_theta)
+        rotary = make_rotary(config, config.head_size, config.rope_theta)
         super().__init__(embeddings, make_blocks(config), rotary=rotary, **head_args)
         self.selection = selection
         give_updates(self.layers, selection)
@@ -137,7 +137,7 @@ class RotaryFactory(FairseqFactory):
             embeddings = make_embeddings(config, CountedEmbeddings, padding=padding)
         else:
             embeddings = make_embeddings(config, positions=False)
-            rotary = Rotary(config.head_size, config.rope_theta)
+            rotary = make_rotary(config, config.head_size, config.rope_theta)
         return {"embeddings": embeddings, "layers": make_blocks(config), "rotary": rotary}
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from zoo.families.adapters import AdapterTargets, joint_targets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
+from zoo.families.config.rope import scaling_problem
 from zoo.families.encoder import WordPieceFamily, encoder_heads
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
@@ -39,7 +40,26 @@ class Nomic(WordPieceFamily):
 
     @override
     def to_hub(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return {**super().to_hub(config, extra), "model_type": "nomic_bert"}
+        hub = {**super().to_hub(config, extra), "model_type": "nomic_bert"}
+        if config.rope_type == "dynamic" and _is_for_published_code(config, extra):
+            hub["rotary_scaling_factor"] = config.rope_factor
+            hub["max_trained_positions"] = config.max_positions
+        return hub
+
+    @override
+    def hub_problem(self, config: Any, extra: Mapping[str, Any] | None = None) -> str | None:
+        if config.rope_type == "dynamic" or not _is_for_published_code(config, extra):
+            return None
+        return scaling_problem(config, "the published code")
+
+
+def _is_for_published_code(config: NomicConfig, extra: Mapping[str, Any] | None) -> bool:
+    """Return whether the code that comes with a model reads its files, not transformers' class.
+
+    Of the scalings it computes dynamic NTK, by ``rotary_scaling_factor``
+    (``NomicBertDynamicNTKRotaryEmbedding``).
+    """
+    return config.model_type == "nomic_bert_moe" or "auto_map" in (extra or {})
 
 
 @hookimpl

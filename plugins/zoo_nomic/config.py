@@ -7,11 +7,25 @@ transformers have those of BERT. Both are read, and a file keeps its keys.
 from dataclasses import replace
 from typing import Any, Literal
 
+import msgspec
+
 from zoo.families.config import Activation, ConfigMap
-from zoo.families.encoder import CLASSIFIER_KEYS, FIXED, PooledEncoderConfig
+from zoo.families.config.rope import (
+    GROUP,
+    OLD_GROUP,
+    OLD_ROPE_KEYS,
+    refused_rope_keys,
+    rope_keys,
+    rope_values,
+    unsaid_rope_keys,
+)
+from zoo.families.encoder import CLASSIFIER_KEYS, FIXED, RotaryEncoderConfig
+from zoo.overrides import override
+
+TRAINED_POSITIONS = 2048  # The number in the published code.
 
 
-class NomicConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NomicConfig(RotaryEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of Nomic's encoder; the defaults are those of transformers."""
 
     # ``nomic_bert_moe`` has mixtures of experts, feed-forward networks without gates, and biases.
@@ -26,9 +40,10 @@ class NomicConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown
     rope_theta: float = 1000.0  # base of the rotary frequencies
     # The published code changes the base for batches whose longest row exceeds
     # ``max_trained_positions``, so that the vector of a text depends on the batch. Rows are limited
-    # to that number, up to which the factor has no effect; ``None`` for no such limit.
+    # to that number, up to which the factor has no effect; ``None`` for no such limit. A scaling by
+    # ``rope_type`` replaces both fields, which then have their defaults.
     rotary_scaling_factor: float | None = None
-    max_trained_positions: int = 2048
+    max_trained_positions: int = TRAINED_POSITIONS
     num_experts: int = 8  # number of experts of ``nomic_bert_moe``
     experts_per_token: int = 2  # number of experts that a token passes
     # every so many blocks one has experts, the second of each group
@@ -40,6 +55,9 @@ class NomicConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown
             raise ValueError(
                 f"experts_per_token is {self.experts_per_token}, of {self.num_experts} experts"
             )
+        if self.rope_type != "default":
+            msgspec.structs.force_setattr(self, "rotary_scaling_factor", None)
+            msgspec.structs.force_setattr(self, "max_trained_positions", TRAINED_POSITIONS)
         if self.expert_interval < 1:
             raise ValueError(f"expert_interval is {self.expert_interval}, and has to be 1 or more")
 
@@ -50,10 +68,10 @@ class NomicConfig(PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown
         return number % self.expert_interval == 1 % self.expert_interval
 
     @property
+    @override
     def max_seq_len(self) -> int:
-        """Largest number of tokens in a row."""
         if self.rotary_scaling_factor is None:
-            return self.max_positions
+            return super().max_seq_len
         return min(self.max_positions, self.max_trained_positions)
 
 
@@ -65,6 +83,7 @@ CONFIG_MAP = ConfigMap(
         "rope_parameters.rope_theta": "rope_theta",
         "rotary_scaling_factor": "rotary_scaling_factor",
         "max_trained_positions": "max_trained_positions",
+        **rope_keys(),
     },
     fixed={
         **FIXED,
@@ -78,14 +97,15 @@ CONFIG_MAP = ConfigMap(
         "parallel_block_tied_norm": (None, False),
         "prenorm": (None, False),
         "qkv_proj_bias": (None, False),
-        "rope_parameters.rope_type": (None, "default"),
         "rotary_emb_fraction": (None, 1.0),
         "rotary_emb_interleaved": (None, False),
         "rotary_emb_scale_base": (None,),
         "scale_attn_by_inverse_layer_idx": (None, False),
         "scale_attn_weights": (None, True),
         "use_rms_norm": (None, False),
+        **refused_rope_keys(GROUP, OLD_GROUP),
     },
+    values=rope_values(),
     follows={"head_dim": "head_size"},
     ignored={
         "auto_map": "names the published code",
@@ -113,7 +133,9 @@ CONFIG_MAP = ConfigMap(
         "attn_pdrop": "attention_probs_dropout_prob",
         "resid_pdrop": "hidden_dropout_prob",
         "rotary_emb_base": "rope_parameters.rope_theta",
+        **OLD_ROPE_KEYS,
     },
+    unsaid=unsaid_rope_keys(),
 )
 _MOE_KEYS = ("num_experts", "moe_every_n_layers", "moe_top_k")
 MOE_MAP = replace(

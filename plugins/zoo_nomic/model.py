@@ -17,7 +17,7 @@ from zoo.nn.encoder_factory import (
     make_self_attention,
 )
 from zoo.nn.layers.experts import ExpertFeedForward
-from zoo.nn.positions import Rotary
+from zoo.nn.positions import make_rotary
 from zoo.nn.transformer import GatedFeedForward
 from zoo.overrides import override
 from zoo_nomic.config import NomicConfig
@@ -50,7 +50,7 @@ class ExpertFactory(ModelFactory):
         return {
             "embeddings": make_embeddings(config, positions=False),
             "layers": blocks,
-            "rotary": Rotary(config.head_size, config.rope_theta),
+            "rotary": make_rotary(config, config.head_size, config.rope_theta),
         }
 
 
@@ -67,7 +67,7 @@ class NomicFactory(ModelFactory):
         return {
             "embeddings": make_embeddings(self.config, positions=False),
             "layers": blocks,
-            "rotary": Rotary(self.config.head_size, self.config.rope_theta),
+            "rotary": make_rotary(self.config, self.config.head_size, self.config.rope_theta),
         }
 
 

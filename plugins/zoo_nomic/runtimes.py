@@ -29,6 +29,8 @@ def gguf(config: NomicConfig, head: str) -> RuntimeModel | str:
         return "zoo does not write mixtures of experts"
     if config.activation != "silu":
         return f"its activation function is silu, not {config.activation}"
+    if config.rope_type != "default":
+        return f"its frequencies are not scaled by {config.rope_type} here"
     names: dict[Any, Any] = {
         "token_embd.weight": "embeddings.tokens.weight",
         "token_types.weight": "embeddings.types.weight",

@@ -150,6 +150,15 @@ def llama(make: Make, **changes: Any) -> Path:
         ("ModernBertForMaskedLM", "dynamic"),
         ("ModernBertForMaskedLM", "yarn"),
         ("ModernBertDecoderForCausalLM", "linear"),
+        ("GteForMaskedLM", "linear"),
+        ("GteForMaskedLM", "dynamic"),
+        ("GteForMaskedLM", "yarn"),
+        ("NomicBertForMaskedLM", "linear"),
+        ("NomicBertForMaskedLM", "dynamic"),
+        ("NomicBertForMaskedLM", "yarn"),
+        ("JinaEmbeddingsV3ForMaskedLM", "linear"),
+        ("JinaEmbeddingsV3ForMaskedLM", "dynamic"),
+        ("JinaEmbeddingsV3ForMaskedLM", "yarn"),
     ],
 )
 def test_rotary_frequencies_are_those_of_transformers(
@@ -175,6 +184,16 @@ def test_rotary_frequencies_are_those_of_transformers(
     assert float((logits(tmp_path / "model") - expected).abs().max()) <= 1e-9
     zoo.convert(tmp_path / "hub", output=tmp_path / "again")
     assert load_checkpoint(tmp_path / "again").config == checkpoint.config
+
+
+def test_perplexity_of_a_rotary_encoder_is_measured(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("GteForMaskedLM", pad_token_id=0)
+    output = tmp_path / "model"
+    zoo.convert(source, output=output, max_seq_len=LONG, eval=texts(tmp_path))
+    record = load_checkpoint(output).manifest.account["grown_positions"]
+    assert record["method"] == "yarn"
+    assert (record["before"]["tokens"], record["after"]["tokens"]) == (POSITIONS - 2, 80)
+    assert record["before"]["perplexity"] > 1 and record["after"]["perplexity"] > 1
 
 
 def test_perplexity_of_a_decoder_is_measured(hub_checkpoint: Make, tmp_path: Path) -> None:
@@ -217,7 +236,6 @@ def refuse(arguments: Sequence[object], capsys: pytest.CaptureFixture[str]) -> s
         ("BertModel", ["--max-seq-len", 80, "--eval", "texts.txt"], "which predicts no tokens"),
         ("LlamaModel", ["--max-seq-len", 80, "--position-init", "repeat"], "are rotary"),
         ("BloomModel", ["--max-seq-len", 80], "reads texts of any length"),
-        ("GteModel", ["--max-seq-len", 80], "do not grow"),
     ],
 )
 def test_what_does_not_grow_is_one_line(
@@ -261,6 +279,8 @@ def test_a_dry_run_checks_the_growth(
         ("BertForMaskedLM", {}),
         ("LlamaForCausalLM", {"rope_scaling": "yarn"}),
         ("LlamaForCausalLM", {"rope_scaling": "dynamic"}),
+        ("GteForMaskedLM", {"rope_scaling": "dynamic"}),
+        ("NomicBertForMaskedLM", {"rope_scaling": "yarn"}),
     ],
 )
 def test_a_grown_model_is_exported(
@@ -268,11 +288,12 @@ def test_a_grown_model_is_exported(
 ) -> None:
     source = hub_checkpoint(architecture, tokenizer=False)
     zoo.convert(source, output=tmp_path / "model", max_seq_len=LONG, **options)
-    if options.get("rope_scaling") == "dynamic":
+    is_encoder = architecture.endswith("MaskedLM")
+    if options.get("rope_scaling") == "dynamic" and not is_encoder:
         # Cached keys would have the frequencies of shorter rows.
         with pytest.raises(UsageError, match="cannot be cached"):
             zoo.export(tmp_path / "model", output=tmp_path / "onnx")
-    cache = None if architecture == "BertForMaskedLM" else False
+    cache = None if is_encoder else False
     zoo.export(tmp_path / "model", output=tmp_path / "onnx", cache=cache)
     session = zoo.load(tmp_path / "onnx", backend="onnx").session
     inputs = {"input_ids": IDS.numpy(), "attention_mask": np.ones_like(IDS.numpy())}

@@ -80,6 +80,7 @@ def convert_and_grow(
     """
     from zoo.checkpoint import load_checkpoint
     from zoo.conversion.convert import convert
+    from zoo.conversion.hub_files import require_hub_layout
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
     from zoo.io.scratch import scratch_directory
@@ -98,6 +99,10 @@ def convert_and_grow(
             rope_scaling=options.rope_scaling,
             position_init=options.position_init,
         )
+        if to == "hub":
+            record = checkpoint.manifest.source
+            extra_config = record.extra_config if record else None
+            require_hub_layout(checkpoint.family, plan.config, extra_config)
         measure = _perplexity_of(options.eval, checkpoint, source.reference)
         if dry_run:
             return replace(report, path=None)

@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
+def require_hub_layout(family: Family, config: Any, extra: Mapping[str, Any] | None) -> None:
+    """Check that the Hub's layout can hold a model; for the arguments, see ``hub_side_files``.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    problem = family.hub_problem(config, extra)
+    if problem is not None:
+        raise UsageError(f"the Hub's layout cannot hold the model: {problem}", "use zoo's layout")
+
+
 def hub_side_files(
     family: Family,
     config: Config,
@@ -38,6 +49,7 @@ def hub_side_files(
     from zoo.sentence_models import hub_pooling_files
     from zoo.tokenizers import hub_token_ids, hub_tokenizer_files
 
+    require_hub_layout(family, config, extra)
     content = family.to_hub(config, extra)
     if family.config_files[0] == CONFIG:
         content["architectures"] = [architecture] if architecture else []

@@ -382,6 +382,15 @@ class Family(ABC):
         table = self.config_maps.get(model_type, self.config_map)
         return {**table.to_hub(config, extra), "model_type": model_type}
 
+    def hub_problem(self, config: Any, extra: Mapping[str, Any] | None = None) -> str | None:
+        """Return why the Hub's layout cannot hold a model, or ``None``, as by default.
+
+        Args:
+            config: the family's configuration.
+            extra: see ``ConfigMap.to_hub``.
+        """
+        return None
+
     def map_release_tensors(
         self, naming_scheme: str, names: Collection[str], head: str
     ) -> "dict[str, ReleaseTensor]":

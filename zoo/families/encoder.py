@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from zoo.families.base import Family, Head
 from zoo.families.config import TransformerConfig, same_names
 from zoo.families.config.keys import COMMON
+from zoo.families.config.rope import RopeType, ScaledRotation
 from zoo.families.heads import standard_head
 from zoo.overrides import override
 from zoo.tokenizers.train import TokenizerTrainSpec
@@ -55,6 +56,27 @@ class PooledEncoderConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unkno
     layer_norm_eps: float = 1e-12  # epsilon of the layer norms
     # whether the bare backbone has a pooler; heads that use one always have it
     pooler: bool = True
+
+
+class RotaryEncoderConfig(
+    ScaledRotation, PooledEncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """The fields of text encoders whose rotary frequencies may be scaled.
+
+    They are those of ``zoo.families.config.rope.RopeConfig``, next to the base of the frequencies.
+    """
+
+    rope_type: RopeType = "default"
+    rope_factor: float | None = None
+    rope_original_max_positions: int | None = None
+    rope_beta_fast: float | None = None
+    rope_beta_slow: float | None = None
+    rope_attention_factor: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check that a scaling has a factor."""
+        super().__post_init__()
+        self.check_rope_fields()
 
 
 def require_positions(max_positions: int, padding: int) -> None:

@@ -43,7 +43,7 @@ def position_tables(family: Family, config: Config, head: str) -> dict[str, int]
 
 def rope_types(config: Config) -> tuple[str, ...]:
     """Return the scalings of rotary frequencies that a family computes, by their ``rope_type``."""
-    if ROPE_TYPE not in config.__struct_fields__:
+    if ROPE_TYPE not in config.__struct_fields__ or not getattr(config, "is_rotary", True):
         return ()
     hints = typing.get_type_hints(type(config))
     return typing.get_args(hints[ROPE_TYPE])

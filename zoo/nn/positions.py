@@ -182,7 +182,7 @@ class YarnScaling:
 
     factor: float
     base: float  # Base of the frequencies.
-    original_max_positions: int  # Number of positions before the context was extended.
+    original_max_positions: float  # Number of positions before the context was extended.
     fast_turns: float = 32.0
     slow_turns: float = 1.0
 
@@ -206,6 +206,18 @@ class YarnScaling:
         """Return the number of the pair that turns so often within the original positions."""
         positions_per_radian = self.original_max_positions / (turns * 2 * math.pi)
         return pairs * math.log(positions_per_radian) / math.log(self.base)
+
+
+@dataclass(frozen=True)
+class DividedScaling:
+    """Frequencies that are scaled, and divided by a factor of their own."""
+
+    scaling: Callable[[Tensor, Tensor], Tensor]
+    divisor: float
+
+    def __call__(self, frequencies: Tensor, position_ids: Tensor) -> Tensor:
+        """Return the frequencies of all pairs of components, (pairs,)."""
+        return self.scaling(frequencies, position_ids) / self.divisor
 
 
 class Rotary(nn.Module):
@@ -254,30 +266,35 @@ class Rotary(nn.Module):
         return Rotation(cos, sin, self.interleaved)
 
 
-def make_rotary(config: Any, width: int, base: float) -> Rotary:
+def make_rotary(config: Any, width: int, base: float, *, divisor: float = 1.0) -> Rotary:
     """Return the rotation of a configuration with the fields of ``RopeConfig``.
 
     Args:
         config: the configuration.
         width: number of components of a head that are rotated.
         base: base of the frequencies.
+        divisor: all frequencies are divided by it, scaled or not.
     """
     factor = config.rope_factor or 1.0
+    scaling: Callable[[Tensor, Tensor], Tensor] | None = None
+    magnitude = 1.0
     match config.rope_type:
         case "linear":
-            return Rotary(width, base, scaling=LinearScaling(factor))
+            return Rotary(width, base, scaling=LinearScaling(factor * divisor))
         case "dynamic":
-            return Rotary(width, base, scaling=DynamicScaling(factor, base, config.max_positions))
+            scaling = DynamicScaling(factor, base, config.max_positions)
         case "yarn":
-            original = config.rope_original_max_positions or config.max_positions
+            # Slower frequencies turn less often, as they would within fewer positions.
+            original = (config.rope_original_max_positions or config.max_positions) / divisor
             fast_turns = config.rope_beta_fast or 32.0
             slow_turns = config.rope_beta_slow or 1.0
-            scaling = YarnScaling(factor, base, original, fast_turns, slow_turns)
+            scaling = yarn = YarnScaling(factor, base, original, fast_turns, slow_turns)
             magnitude = config.rope_attention_factor
             if magnitude is None:
-                magnitude = scaling.magnitude
-            return Rotary(width, base, scaling=scaling, magnitude=magnitude)
-    return Rotary(width, base)
+                magnitude = yarn.magnitude
+    if divisor != 1.0:
+        scaling = LinearScaling(divisor) if scaling is None else DividedScaling(scaling, divisor)
+    return Rotary(width, base, scaling=scaling, magnitude=magnitude)
 
 
 class LinearBias(nn.Module):

@@ -135,8 +135,7 @@ def _rope_fields(method: str, limit: int, max_seq_len: int) -> dict[str, Any]:
     """Return the fields of scaled rotary frequencies, with the meaning of transformers' keys."""
     fields: dict[str, Any] = {ROPE_TYPE: method, "rope_factor": max_seq_len / limit}
     # In transformers, the number of positions of dynamic scaling is the one of training.
-    if method != "dynamic":
-        fields[MAX_POSITIONS] = max_seq_len
+    fields[MAX_POSITIONS] = limit if method == "dynamic" else max_seq_len
     if method == "yarn":
         fields["rope_original_max_positions"] = limit
     return fields

@@ -55,7 +55,53 @@ def refused_rope_keys(*groups: str) -> dict[str, tuple[Any, ...]]:
     return refused_keys
 
 
-class RopeConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+def scaling_problem(config: "ScaledRotation", reader: str) -> str | None:
+    """Return why a Hub layout without keys of scaled frequencies cannot hold a model, or ``None``.
+
+    Args:
+        config: the configuration.
+        reader: what reads the layout.
+    """
+    if config.rope_type == "default":
+        return None
+    return f"{reader} computes no rotary frequencies with the rope_type {config.rope_type}"
+
+
+class ScaledRotation:
+    """What follows from the fields of ``RopeConfig``, for each struct that has them."""
+
+    __slots__ = ()
+
+    # Structs with fields cannot be joined, so that each base class of configurations has its own.
+    rope_type: RopeType
+    rope_factor: float | None
+    max_positions: int
+
+    @property
+    def is_rotary(self) -> bool:
+        """Whether positions are rotations; a family may have models with other positions."""
+        return True
+
+    @property
+    def max_seq_len(self) -> int:
+        """Largest number of tokens in a row; dynamic scaling has the positions of training."""
+        if self.rope_type == "dynamic" and self.rope_factor is not None:
+            return round(self.max_positions * self.rope_factor)
+        return self.max_positions
+
+    def check_rope_fields(self) -> None:
+        """Check that a scaling has a factor, and frequencies to scale."""
+        if self.rope_type == "default":
+            return
+        if self.rope_factor is None:
+            raise ValueError(f"the rope_type {self.rope_type} needs a rope_factor")
+        if not self.is_rotary:
+            raise ValueError(f"rope_type is {self.rope_type}, and positions are not rotations")
+
+
+class RopeConfig(
+    ScaledRotation, TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """The fields of a family whose rotary frequencies may be scaled; it has their base as well."""
 
     rope_type: RopeType = "default"  # scaling of the frequencies, see ``zoo.nn.positions``
@@ -71,12 +117,4 @@ class RopeConfig(TransformerConfig, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         """Check that a scaling has a factor."""
         super().__post_init__()
-        if self.rope_type != "default" and self.rope_factor is None:
-            raise ValueError(f"the rope_type {self.rope_type} needs a rope_factor")
-
-    @property
-    def max_seq_len(self) -> int:
-        """Largest number of tokens in a row; dynamic scaling has the positions of training."""
-        if self.rope_type == "dynamic" and self.rope_factor is not None:
-            return round(self.max_positions * self.rope_factor)
-        return self.max_positions
+        self.check_rope_fields()

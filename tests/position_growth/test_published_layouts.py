@@ -67,7 +67,8 @@ def frequencies(checkpoint: Any, tokens: int) -> torch.Tensor:
 def ntk_frequencies(base: float, width: int, factor: float) -> torch.Tensor:
     """Return frequencies with the NTK scaling of GTE's published code, in float64."""
     exponents = torch.arange(0, width, 2).double() / width
-    return (base * factor) ** -exponents / factor ** (2 / width)
+    scaled: torch.Tensor = (base * factor) ** -exponents / factor ** (2 / width)
+    return scaled
 
 
 @pytest.mark.parametrize("scaling", ["linear", "dynamic", "yarn"])
@@ -129,7 +130,8 @@ def test_a_layout_without_scaling_is_refused_in_one_line(
     with pytest.raises(UsageError, match="cannot hold"):
         zoo.convert(tmp_path / "model", output=output, to="hub")
     zoo.convert(tmp_path / "model", output=tmp_path / "again")
-    assert load_checkpoint(tmp_path / "again").config.rope_type == scaling
+    grown_config: Any = load_checkpoint(tmp_path / "again").config
+    assert grown_config.rope_type == scaling
 
 
 @pytest.mark.parametrize("config", [FLASH, TASKS])
@@ -179,7 +181,7 @@ def test_a_nomic_that_was_limited_to_its_trained_positions_grows(
     )
     source = write(NOMIC, limited, tmp_path / "source")
     zoo.convert(source, output=tmp_path / "model", max_seq_len=LONG, rope_scaling=scaling)
-    config = load_checkpoint(tmp_path / "model").config
+    config: Any = load_checkpoint(tmp_path / "model").config
     assert NOMIC.max_seq_len(config) == LONG
     assert config.rotary_scaling_factor is None  # The scaling replaces it.
     assert config.max_positions == (OLD if scaling == "dynamic" else LONG)

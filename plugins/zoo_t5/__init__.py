@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.families.adapters import AdapterTargets, separate_targets
 from zoo.families.base import Family, Head
+from zoo.families.causal import causal_lm_head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.heads import standard_head
 from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads, seq2seq_lm_head
@@ -33,6 +34,7 @@ _HEADS = {
         "UMT5ForConditionalGeneration",
         "T5WithLMHeadModel",
     ),
+    "causal-lm": causal_lm_head(),  # No class of the Hub has one stack.
     "sequence-classification": standard_head("sequence-classification", "T5", "MT5", "UMT5"),
     "token-classification": standard_head(
         "token-classification",

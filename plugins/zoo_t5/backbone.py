@@ -87,16 +87,19 @@ def make_positions(
 
 
 class T5Block(nn.Module):
-    """Self-attention, in a decoder cross-attention, and a feed-forward network.
+    """Self-attention, in a decoder after an encoder cross-attention, and a feed-forward network.
 
     Args:
         config: configuration of the model.
         decoder: whether it is a block of a decoder.
         tied_to: the encoder's block, whose weights a decoder's block has except for
             cross-attention; ``None`` for weights of its own.
+        cross: whether it has cross-attention.
     """
 
-    def __init__(self, config: T5Config, decoder: bool, tied_to: "T5Block | None" = None) -> None:
+    def __init__(
+        self, config: T5Config, decoder: bool, tied_to: "T5Block | None" = None, *, cross: bool
+    ) -> None:
         super().__init__()
         self._tied_to = (tied_to,)  # A tuple, so that its weights have one name.
         self.positions: RelativePositions | None = None
@@ -108,7 +111,7 @@ class T5Block(nn.Module):
         if tied_to is None:
             self.attention_norm = T5RMSNorm(width, eps)
             self.attention = SelfAttention(**attention_args(config))
-        if decoder:
+        if cross:
             self.cross_norm = T5RMSNorm(width, eps)
             self.cross = CrossAttention(**attention_args(config))
         if tied_to is None:
@@ -152,7 +155,16 @@ _FLOAT16_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max
 
 
 class T5Stack(nn.Module):
-    """Blocks with relative positions, of which they may share one table, and a final norm."""
+    """Blocks with relative positions, of which they may share one table, and a final norm.
+
+    Args:
+        config: configuration of the model.
+        layers: number of blocks.
+        decoder: whether it is a decoder.
+        mix: whether it returns a learned mix of all layers.
+        tied_to: the encoder whose weights a decoder has; see ``T5Block``.
+        cross: whether the blocks have cross-attention; by default, those of a decoder have it.
+    """
 
     layer_inputs: tuple[str, ...] = ("positions",)
     prefix_length: int = 0  # number of keys before those of the tokens; see ``zoo.nn.adapters``
@@ -165,6 +177,7 @@ class T5Stack(nn.Module):
         *,
         mix: bool = False,
         tied_to: "T5Stack | None" = None,
+        cross: bool | None = None,
     ) -> None:
         super().__init__()
         self.positions: RelativePositions | None = None
@@ -175,7 +188,8 @@ class T5Stack(nn.Module):
             self.layer_inputs = ()
         blocks: Any = [None] * layers if tied_to is None else tied_to.layers
         self.layers: nn.ModuleList = nn.ModuleList(
-            T5Block(config, decoder, block) for block in blocks
+            T5Block(config, decoder, block, cross=decoder if cross is None else cross)
+            for block in blocks
         )
         if tied_to is None:
             self.final_norm = T5RMSNorm(config.hidden_size, config.layer_norm_eps)
@@ -254,10 +268,16 @@ def causal_bias_mask(like: Tensor, queries: int, past: int = 0) -> Tensor | None
 
 
 class T5Backbone(T5Stack):
-    """The encoder with its embeddings, common to all heads."""
+    """The first stack with its embeddings, common to all heads: an encoder, or the only stack.
 
-    def __init__(self, config: T5Config, *, mix: bool = False) -> None:
-        super().__init__(config, config.num_layers, decoder=False, mix=mix)
+    Args:
+        config: configuration of the model.
+        mix: see ``T5Stack``.
+        decoder: whether it is a decoder, which has no cross-attention.
+    """
+
+    def __init__(self, config: T5Config, *, mix: bool = False, decoder: bool = False) -> None:
+        super().__init__(config, config.num_layers, decoder=decoder, mix=mix, cross=False)
         self.config = config
         self.embeddings = make_embeddings(config, positions=False, norm=False)
 

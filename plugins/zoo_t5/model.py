@@ -23,22 +23,31 @@ a mask of ``None`` means all 1. Those that generate also take ``decoder_input_id
 The forward pass: ``zoo_t5.backbone``, ``zoo.nn.transformer`` for attention, ``zoo.nn.heads``.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.encoder import padding_mask
+from zoo.nn.decoder import causal_mask
+from zoo.nn.encoder import packed_mask, padding_mask
 from zoo.nn.encoder_decoder import CrossAttention, text_ends
-from zoo.nn.generation import DecodeState, KeysAndValues, Seq2SeqGenerationMixin
+from zoo.nn.generation import (
+    DecodeState,
+    GenerationMixin,
+    KeysAndValues,
+    Seq2SeqGenerationMixin,
+)
 from zoo.nn.heads import (
     ClassifierMixin,
     DenseHead,
     LinearHead,
+    LMHeadMixin,
     SpanMixin,
     VocabularyProjection,
     gather_rows,
 )
+from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.layers.init import scale_rows_
 from zoo.nn.layers.relative import RelativePositions
 from zoo.overrides import override
@@ -79,27 +88,37 @@ class Seq2SeqState(DecodeState):
         return biases if decoder.positions is None else biases * len(decoder.layers)
 
 
-class T5Seq2SeqLM(Seq2SeqGenerationMixin, T5EncoderDecoder):
+class OutputEmbeddings(LMHeadMixin):
+    """Logits by the token embeddings or by a table of their own."""
+
+    scale: float  # of hidden states before the logits
+
+    def make_outputs(self, config: T5Config) -> None:
+        """Set ``head`` and ``scale``."""
+        untied = config.output_table
+        size = (config.hidden_size, config.vocab_size)
+        self.head = nn.Linear(*size, bias=False) if untied else None
+        self.scale = config.hidden_size**-0.5 if config.scale_outputs else 1.0
+
+    @override
+    def project(self, hidden: Tensor) -> VocabularyProjection:
+        return super().project(hidden * self.scale)
+
+
+class T5Seq2SeqLM(OutputEmbeddings, Seq2SeqGenerationMixin, T5EncoderDecoder):
     """A sequence-to-sequence language model, which is a ``SessionDecoder``."""
 
     state_type: ClassVar[type[DecodeState]] = Seq2SeqState
 
     def __init__(self, config: T5Config) -> None:
         super().__init__(config)
-        untied = config.output_table
-        size = (config.hidden_size, config.vocab_size)
-        self.head = nn.Linear(*size, bias=False) if untied else None
-        self.scale = config.hidden_size**-0.5 if config.scale_outputs else 1.0
+        self.make_outputs(config)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
     ) -> dict[str, Tensor]:
         """Return the logits after each token of the target, (batch, decoder_tokens, vocabulary)."""
         return self.outputs(self.hidden(input_ids, attention_mask, decoder_input_ids)[1])
-
-    @override
-    def project(self, hidden: Tensor) -> VocabularyProjection:
-        return super().project(hidden * self.scale)
 
     @override
     def encode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
@@ -124,6 +143,53 @@ class T5Seq2SeqLM(Seq2SeqGenerationMixin, T5EncoderDecoder):
             biases = self.decoder.biases(x, causal_bias_mask(x, queries, past), past)
         mask = padding_mask(state.mask, x.dtype)
         return self.decoder.run(x, biases, state.cross_attention_cache, mask, state.cache)
+
+
+class T5CausalLM(OutputEmbeddings, GenerationMixin, T5Backbone):
+    """The language model of arXiv:1910.10683, section 3.2.1: one decoder, no cross-attention.
+
+    It is a ``SessionDecoder``; prompts of different lengths are padded on the left.
+    """
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__(config, decoder=True)
+        self.make_outputs(config)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the logits after each token, (batch, tokens, vocabulary)."""
+        return self.outputs(self.encode(input_ids, attention_mask))
+
+    @override
+    def encode(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """Return the last hidden states, (batch, tokens, hidden); see ``CausalBackbone.encode``.
+
+        Relative positions are differences, so ``position_ids`` are not read.
+        """
+        past = cache.length if cache else 0
+        x = self.embeddings(input_ids)
+        if document_ids is not None:
+            mask: Tensor | None = packed_mask(document_ids, document_ids, x.dtype, causal=True)
+        else:
+            tokens = input_ids.shape[1]
+            mask = causal_mask(attention_mask, queries=tokens, past=past, like=x, explicit=True)
+        return self.run(x, self.biases(x, mask, past), cache=cache)
+
+    @override
+    def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
+        cache = KeyValueCache(len(self.layers), max_new_tokens)
+        return DecodeState(cache, inputs.get("attention_mask"))
+
+    @override
+    def forward_with_cache(self, tokens: Tensor, state: DecodeState) -> Tensor:
+        return self.encode(tokens, state.mask, cache=state.cache)
 
 
 class TokenClassification(ClassifierMixin, T5Encoder):
@@ -169,6 +235,7 @@ _HEADS: dict[str, type[T5Backbone]] = {
     "none": BareEncoderDecoder,
     "encoder": T5Encoder,
     "seq2seq-lm": T5Seq2SeqLM,
+    "causal-lm": T5CausalLM,
     "sequence-classification": SequenceClassification,
     "token-classification": TokenClassification,
     "question-answering": T5QuestionAnswering,
@@ -197,7 +264,7 @@ def build(config: T5Config, head: str) -> T5Backbone:
     for name, weight in model.named_parameters():
         if name.endswith(("attention.qkv.weight", "cross.q.weight")):
             scale_rows_(weight, config.inner_size, config.head_size**-0.5)
-    if isinstance(model, T5Seq2SeqLM) and model.head is not None:
+    if isinstance(model, OutputEmbeddings) and model.head is not None:
         nn.init.normal_(model.head.weight, std=factor)
     if config.mimetic_init_scale is not None:
         _derive_queries_from_keys(model, config.mimetic_init_scale)

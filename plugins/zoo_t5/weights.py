@@ -13,13 +13,15 @@ def weights(config: T5Config, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     # some of the Hub's classes add a prefix to the backbone
     prefix = "transformer." if head.endswith("-classification") else ""
+    tied = not config.output_table
+    if head == "causal-lm":  # no class of the Hub; names are those of a decoder after an encoder
+        return lm_head_rules(_first_stack(config, "", "decoder"), config, _TOKENS, tied=tied)
     if head in ("encoder", "token-classification"):
-        backbone = _encoder(config, prefix)
+        backbone = _first_stack(config, prefix)
     else:
         backbone = _both(config, prefix)
     if head == "seq2seq-lm":
         # files of the Hub's library may declare tied embeddings and have a table
-        tied = not config.output_table
         return lm_head_rules(backbone, config, _TOKENS, tied=tied, optional="output_table")
     if head == "sequence-classification":  # of what the decoder returns
         mixed = with_mix(backbone, config, stack="decoder.", layers=config.decoder_layers)
@@ -28,16 +30,16 @@ def weights(config: T5Config, head: str) -> WeightMap:
     return with_head(backbone, config, head_with_rules, HeadNames())
 
 
-def _encoder(config: T5Config, prefix: str) -> WeightMap:
-    """Return the rules of the encoder."""
+def _first_stack(config: T5Config, prefix: str, name: str = "encoder") -> WeightMap:
+    """Return the rules of the encoder, or of the only stack, and of the token embeddings."""
     table = prefix + _TOKENS
     width = config.hidden_size
     return WeightMap(
         rules=[
             Rule(table, "embeddings.tokens.weight", (config.vocab_size, width)),
-            *_stack(config, prefix + "encoder.", ""),
+            *_stack(config, f"{prefix}{name}.", ""),
         ],
-        ties=[TiedAlias(f"{prefix}encoder.embed_tokens.weight", to=table)],
+        ties=[TiedAlias(f"{prefix}{name}.embed_tokens.weight", to=table)],
         prefix=prefix,
         counts={"i": config.num_layers, "j": config.decoder_layers},
     )
@@ -54,7 +56,7 @@ def _both(config: T5Config, prefix: str) -> WeightMap:
     if config.tie_encoder_decoder:
         rules = [rule for rule in rules if ".cross" in rule.target]
         ties += _tied_names(config, prefix)
-    return _encoder(config, prefix).plus(*rules, drops=[unused], ties=ties)
+    return _first_stack(config, prefix).plus(*rules, drops=[unused], ties=ties)
 
 
 def _tied_names(config: T5Config, prefix: str) -> list[TiedAlias]:
@@ -79,13 +81,16 @@ def _tied_names(config: T5Config, prefix: str) -> list[TiedAlias]:
 
 
 def _stack(config: T5Config, hub_prefix: str, prefix: str) -> list[Rule]:
-    """Return the rules of the blocks of encoder or decoder, which has cross-attention as well."""
+    """Return the rules of the blocks of encoder or decoder.
+
+    A decoder after an encoder has cross-attention as well, and a prefix of our names.
+    """
     width = config.hidden_size
     heads = config.inner_size
     inner = config.intermediate_size
-    is_decoder = bool(prefix)
-    number = "{j}" if is_decoder else "{i}"
-    ffn_layer = "2" if is_decoder else "1"
+    follows_encoder = bool(prefix)
+    number = "{j}" if follows_encoder else "{i}"
+    ffn_layer = "2" if hub_prefix.endswith("decoder.") else "1"
 
     def rule(part: str, names: str, target: str, *shape: int) -> Rule:
         """Return the rule of one matrix, or of several that are fused into one matrix product."""
@@ -96,7 +101,7 @@ def _stack(config: T5Config, hub_prefix: str, prefix: str) -> list[Rule]:
         return Rule(tuple(hub), target, shape, Concat(len(hub)))
 
     cross_rules: list[Rule] = []
-    if is_decoder:
+    if follows_encoder:
         cross_rules = [
             rule("1.EncDecAttention", "q", "cross.q", heads, width),
             rule("1.EncDecAttention", "k v", "cross.kv", 2 * heads, width),

@@ -189,7 +189,7 @@ def completions(*words: str) -> set[str]:
     [
         ("zoo eval m --task ", {"perplexity", "regression"}, {"glue/cola"}),
         ("zoo finetune gpt --task ", {"causal-lm", "text-classification"}, {"seq2seq", "prompt"}),
-        ("zoo finetune t5-small --task ", {"seq2seq"}, {"causal-lm", "multiple-choice"}),
+        ("zoo finetune t5-small --task ", {"seq2seq", "causal-lm"}, {"multiple-choice"}),
         ("zoo eval elmo --task ", {"perplexity", "ner"}, {"question-answering"}),
         ("zoo convert bart-base --head ", {"seq2seq-lm", "none"}, {"masked-lm"}),
         ("zoo export bert-base-uncased --head ma", {"masked-lm"}, {"causal-lm"}),

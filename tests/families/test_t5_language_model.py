@@ -128,7 +128,6 @@ def sources(source: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("shared_home")
 def test_a_run_resumes_and_its_model_is_scored_and_not_written_for_the_hub(tmp_path: Path) -> None:
     options = {"objective": LM, "max_steps": 4, "save_steps": 2, "eval_steps": 4}
     whole = run_training(tmp_path / "whole", "t5", **options)

@@ -111,11 +111,12 @@ class Checkpoint:
     @property
     def tasks(self) -> tuple[str, ...]:
         """Tasks of ``zoo run`` that the model serves, by its head and its pooling."""
-        tasks = list(self.head.tasks)
+        head = self.head
+        tasks = list(head.tasks)
         pooling = self.model.pooling
-        if pooling is not None and pooling.output in self.head.outputs:
+        if pooling is not None and pooling.output in head.outputs:
             for task in EMBEDDING:
-                if task not in self.head.tasks:
+                if task not in head.tasks:
                     tasks.append(task)
         return tuple(tasks)
 

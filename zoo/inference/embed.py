@@ -59,6 +59,7 @@ OTHER_OUTPUTS = {
     "SparseEncoder": "weights of words",
 }
 DTYPES = ("float32", "float16", "int8", BINARY)  # dtypes of embeddings in results
+MEAN_POOLING = Pooling()  # of models that do not say how they pool tokens
 WINDOWS = "windows"  # key of results: the characters of each window of a text
 # Texts whose passages are found together. Their results appear together as well.
 DOCUMENTS_AT_ONCE = 256
@@ -209,7 +210,7 @@ class Embed(WindowedTask):
     @property
     def pooling(self) -> Pooling:
         """Pooling of the checkpoint."""
-        return self.checkpoint.model.pooling or Pooling()
+        return self.checkpoint.model.pooling or MEAN_POOLING
 
     @property
     def is_multi_vector(self) -> bool:

@@ -286,4 +286,7 @@ def unit(vectors: "Floats") -> "Floats":
     import numpy as np
 
     length: Floats = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    if (length > 0).all():
+        normalized: Floats = vectors / length
+        return normalized
     return np.divide(vectors, length, where=length > 0, out=np.zeros_like(vectors))

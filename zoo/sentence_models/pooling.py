@@ -1,5 +1,6 @@
 """Settings of sentence encoders: modules after the backbone, prompts, similarity of embeddings."""
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -115,21 +116,15 @@ class Pooling(JsonStruct):
         """Modules after the backbone, in order."""
         if self.modules:
             return self.modules
-        pooling = PoolingModule(modes=(self.mode,), include_prompt=self.include_prompt)
-        if self.normalize:
-            return (pooling, NormalizeModule())
-        return (pooling,)
+        return usual_steps(self.mode, include_prompt=self.include_prompt, normalize=self.normalize)
 
     @property
     def normalizes(self) -> bool:
         """Whether embeddings of texts have unit length before they are truncated."""
-        steps = self.steps
-        start = 0
-        for step in steps:
+        for step in reversed(self.steps):
             if not isinstance(step, NormalizeModule):
-                start = steps.index(step) + 1
-        for step in steps[start:]:
-            if isinstance(step, NormalizeModule) and step.module_output_name == SENTENCE_VECTOR:
+                return False
+            if step.module_output_name == SENTENCE_VECTOR:
                 return True
         return False
 
@@ -284,6 +279,17 @@ def find_prompt(prompts: Mapping[str, str], name: str | None, default: str | Non
         f"the model has no prompt {name!r:.100}: {available}",
         did_you_mean(name, list(prompts)) or "give the text itself",
     )
+
+
+@functools.cache  # Each embedding reads them several times, and records take long to make.
+def usual_steps(
+    mode: PoolingMode, *, include_prompt: bool, normalize: bool
+) -> tuple[PoolingModule] | tuple[PoolingModule, NormalizeModule]:
+    """Return the modules of one mode of pooling, and perhaps of normalization."""
+    pooling = PoolingModule(modes=(mode,), include_prompt=include_prompt)
+    if normalize:
+        return (pooling, NormalizeModule())
+    return (pooling,)
 
 
 def is_usual(steps: tuple[SentenceModule, ...]) -> bool:

@@ -39,6 +39,8 @@ def plan_batches(
     A longer text is a batch of its own. ``batch_size`` is the largest number of texts of a batch.
     ``padding_cost`` is the cost of a token of padding, which also counts in the budget.
     """
+    if len(lengths) == 1:
+        return [[0]]
     order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
     count = len(order)
     sorted_lengths = [max(lengths[index], 1) for index in order]
@@ -92,9 +94,14 @@ def collate(encoded: Sequence[TokenRow], names: Sequence[str], pad_id: int) -> E
     import numpy as np
 
     lengths = [len(text.ids) for text in encoded]
-    mask = np.arange(max(lengths)) < np.array(lengths)[:, None]  # (texts, tokens)
+    longest = max(lengths)
+    is_padded = min(lengths) < longest
+    if is_padded:
+        mask = np.arange(longest) < np.array(lengths)[:, None]  # (texts, tokens)
+    else:
+        mask = np.ones((len(lengths), longest), np.bool_)
     arrays: dict[str, Any] = {names[0]: _stack([text.ids for text in encoded], mask, pad_id)}
-    if "attention_mask" in names and min(lengths) < max(lengths):
+    if is_padded and "attention_mask" in names:
         arrays["attention_mask"] = mask.astype(np.int64)
     if "token_type_ids" in names and any(any(text.type_ids) for text in encoded):
         arrays["token_type_ids"] = _stack([text.type_ids for text in encoded], mask, 0)

@@ -44,15 +44,28 @@ def folder(source: MakeSource, tmp_path: Path) -> Path:
 
 def evaluation(folder: Path, **options: Any) -> PromptEvaluation:
     checkpoint = load_checkpoint(next(folder.glob("*/zoo.json")).parent)
+    options.setdefault("label_words", "x=cat,y=dog")
     return PromptEvaluation(
         checkpoint,
         load_session(checkpoint, "cpu", dtype="float64"),
         template=TEMPLATE,
-        label_words="x=cat,y=dog",
         shots_from=str(folder / "train.csv"),
         separator="\n",
         **options,
     )
+
+
+def test_labels_without_words_are_those_of_data_and_examples(folder: Path) -> None:
+    varied = evaluation(folder, label_words=(), shots=4)
+    assert varied.factors(["x"])[1].levels == ("x=x,y=y",), "no sample has the label y"
+    write(folder / "train.csv", EXAMPLES[::2])
+    with pytest.raises(UsageError, match="all samples have the label 'x'"):
+        evaluation(folder, label_words=(), shots=2).factors(["x"])
+    wrong = {"wrong_labels": [1], "scoring": "generate"}
+    generated = evaluation(folder, label_words=(), shots=2, **wrong)
+    generated.factors(["x"])
+    with pytest.raises(UsageError, match="'x' is the only label"):
+        generated.task_of([0, 0, 0, 0, 0])
 
 
 def test_every_order_and_label_is_the_prompt_written_by_hand(folder: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from zoo.data.readers.labelled import Sample, label_texts
+from zoo.data.readers.labelled import Sample, label_texts, sort_labels
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
 from zoo.overrides import override
@@ -154,9 +154,24 @@ class PromptEvaluation(VariedEvaluation):
         if self.has_answers or self.template_words:
             words = Factor("label words", ("",))
         else:
-            words = self.word_factor(labels)
+            words = self.word_factor(self._require_choice(labels))
         names = tuple(named.name for named in self.named_templates)
         return [Factor("template", names), words, *self.demonstrations.factors()]
+
+    def _require_choice(self, labels: Sequence[str]) -> list[str]:
+        """Return the labels of the data and of the examples, of which a likelihood needs two."""
+        all_labels = list(labels)
+        for selection in self.demonstrations.selections:
+            all_labels += [shot.label for shot in selection if shot.label not in labels]
+        if len(all_labels) > len(labels):
+            all_labels = list(sort_labels(all_labels))
+        is_generated = self.prompt_options["scoring"] == "generate"
+        if len(all_labels) == 1 and not self.words and not is_generated:
+            raise UsageError(
+                f"all samples have the label {labels[0]!r}, and a choice needs two labels",
+                "name all labels with --label-words",
+            )
+        return all_labels
 
     def _warn_of_shown_samples(self) -> None:
         """Warn of samples that are also examples, which show their labels."""

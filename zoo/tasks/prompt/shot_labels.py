@@ -121,7 +121,12 @@ def _uniform_labels(count: int, labels: Sequence[str], rng: "Generator") -> list
 def _wrong_labels(
     gold_labels: Sequence[str], labels: Sequence[str], share: float, rng: "Generator"
 ) -> list[str]:
-    """Return labels of which a share, rounded to whole examples, are others than the true ones."""
+    """Return labels of which a share, rounded to whole examples, differ from the true ones."""
+    if len(labels) < 2:
+        raise UsageError(
+            f"{gold_labels[0]!r} is the only label, and no other one is wrong",
+            "name all labels with --label-words, or leave out --wrong-labels",
+        )
     wrong_count = round(share * len(gold_labels))
     changed = list(gold_labels)
     for number in rng.permutation(len(gold_labels))[:wrong_count]:

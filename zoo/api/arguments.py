@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast, get_args,
 
 from zoo.api.remote_outputs import local_outputs, remote_outputs, with_urls
 from zoo.errors import UsageError, did_you_mean
-from zoo.io.limits import MAX_THREADS
+from zoo.io.limits import MAX_MARGIN, MAX_THREADS
 from zoo.io.local import require_local
 from zoo.io.remote.cache import fetch, forget_snapshots
 from zoo.io.urls import parse_url
@@ -46,7 +46,7 @@ RANGES = {
     "layer": Range(0),
     "learning_rate": Range(0, is_open=True),
     "limit": Range(1),
-    "margin": Range(0),
+    "margin": Range(0, MAX_MARGIN),
     "max_batch_tokens": Range(1),
     "max_drop": Range(0, 1),
     "max_seq_len": Range(1),

@@ -147,7 +147,8 @@ def loss_surface(
         the losses, with the checkpoints of the run projected on the line or plane.
 
     Raises:
-        UsageError: a run is no fine-tuning, has not ended, has an adapter, or the models differ.
+        UsageError: a run is not a fine-tuning run, has not ended, or has an adapter;
+            the models differ; or a number is out of range.
         SourceError: a run, its data or its pretrained model is missing.
         VerificationError: files are damaged or changed.
 
@@ -205,13 +206,13 @@ def _compute(
 
     runs = runs_of(run)
     if other is None:
-        grid = Grid(intervals or CURVE_INTERVALS, margin)
+        grid = Grid(CURVE_INTERVALS if intervals is None else intervals, margin)
         return LossSurface(tuple(loss_curve(RunLosses(each, **options), grid) for each in runs))
     others = runs_of(other)
-    for path, found_runs in ((run, runs), (other, others)):
-        if len(found_runs) > 1:
-            raise UsageError(f"{path} has two runs", f"name one, as {found_runs[0]}")
-    grid = Grid(intervals or PLANE_INTERVALS, margin)
+    for path, path_runs in ((run, runs), (other, others)):
+        if len(path_runs) > 1:
+            raise UsageError(f"{path} has two runs", f"name one, such as {path_runs[0]}")
+    grid = Grid(PLANE_INTERVALS if intervals is None else intervals, margin)
     return LossSurface(plane=loss_plane(RunLosses(run, **options), others[0], grid))
 
 

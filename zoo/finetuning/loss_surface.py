@@ -237,9 +237,9 @@ class RunLosses:
             finals: readers of final weights.
             coordinates: how far to move towards each of them; 1 gives exactly these weights.
         """
-        rest = 1 - sum(coordinates)
+        initial_share = 1 - sum(coordinates)
         for name, target in self.weights.items():
-            moved = self.initial[name] * rest
+            moved = self.initial[name] * initial_share
             for reader, coordinate in zip(finals, coordinates, strict=True):
                 if coordinate != 0:
                     moved += coordinate * reader.read(name).to(moved.dtype)
@@ -406,26 +406,24 @@ def _open_setup(
             )
     setup = finetune_setup(config, offline=offline, check_contents=False, resumed=(run, record))
     if has_other_data:
-        # The evaluation data is another one on purpose.
+        # The evaluation data differs from the run's on purpose.
         began_with = {**(record.data or {}), "eval": setup.data.get("eval", {})}
         record = msgspec.structs.replace(record, data=began_with)
     setup.require_same_data(run, record)
-    if record.init_from is None or config.init_from is None:
-        return _warned(setup, record)
-    if config.random_weights:
-        return _warned(setup, record)
+    _warn_of_other_torch(record)
+    if record.init_from is None or config.init_from is None or config.random_weights:
+        return setup
     init = PretrainedInit.reopen(record.init_from, config.init_from, setup.family, offline=offline)
-    return _warned(replace(setup, init=init), record)
+    return replace(setup, init=init)
 
 
-def _warned(setup: FineTuneSetup, record: RunManifest) -> FineTuneSetup:
-    """Return a setup; warn if another version of torch may draw other new weights."""
+def _warn_of_other_torch(record: RunManifest) -> None:
+    """Warn if this version of torch may draw different new weights than the run's."""
     version = record.environment.get("torch")
     if version not in (None, str(torch.__version__)):
         LOG.warning(
             "warning: the run began with torch %s, and new weights are drawn again by torch %s, "
-            "which may draw others",
+            "which may draw different ones",
             version,
             torch.__version__,
         )
-    return setup

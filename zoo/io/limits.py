@@ -84,6 +84,7 @@ FREE_EXPANSION_BYTES = 64 << 20  # ... which counts from this size on
 MAX_PARQUET_ITEMS = 1_000_000  # strings, and items of a list, in the metadata of a file
 
 # Training runs. Their settings come from recipes, files and options.
+MAX_MARGIN = 10  # Of loss surfaces; farther from the models, losses say nothing about training.
 MAX_THREADS = 1024  # libraries abort the process if they cannot start that many threads
 MAX_RUN_NUMBER = 1_000_000_000  # steps, tokens of a step, steps between checkpoints
 MAX_LANES = 4096  # Lanes of a stream. Each has a block of documents in memory.

@@ -15,7 +15,7 @@ from zoo.cli.options import (
 from zoo.cli.output import result, table
 from zoo.cli.parameter_types import FiniteRange, IntegerRange, LocalPath, OutputFile
 from zoo.cli.training.options import data_option
-from zoo.io.limits import MAX_THREADS
+from zoo.io.limits import MAX_MARGIN, MAX_THREADS
 
 RUN = LocalPath("file", file_okay=False)
 
@@ -46,7 +46,7 @@ weights, also those of a new head, follow from the checkpoint and the seed."""
 )
 @click.option(
     "--margin",
-    type=FiniteRange(0),
+    type=FiniteRange(0, MAX_MARGIN),
     default=0.5,
     show_default=True,
     metavar="PART",

@@ -48,7 +48,7 @@ def files(tmp_path: Path) -> Path:
     ("family", "file", "options", "expected"),
     [
         ("bert", "labels.tsv", {}, [*CLASSES, "prompt"]),
-        ("t5", "labels.tsv", {}, ["seq2seq", *CLASSES]),
+        ("t5", "labels.tsv", {}, ["seq2seq", "causal-lm", *CLASSES]),
         ("elmo", "labels.tsv", {}, CLASSES),
         ("model2vec", "labels.tsv", {}, []),
         ("bert", "numbers.tsv", {}, [CLASSES[0], "regression", *CLASSES[1:], "prompt"]),

@@ -147,4 +147,4 @@ def test_beams_share_what_is_kept_of_their_source() -> None:
 def test_heads_that_write_say_so() -> None:
     for head in FAMILY.heads():
         model = FAMILY.model(SMALL, head)
-        assert isinstance(model, SessionDecoder) == (head == "seq2seq-lm"), head
+        assert isinstance(model, SessionDecoder) == (head in ("seq2seq-lm", "causal-lm")), head

@@ -111,7 +111,7 @@ def test_scaled_frequencies_of_gte_are_scaled_again(tmp_path: Path, scaling: Any
     [
         (GTE, NEW, "linear"),
         (JINA, FLASH, "yarn"),
-        (JINA, TASKS, "dynamic"),
+        pytest.param(JINA, TASKS, "dynamic", marks=pytest.mark.long),
         (NOMIC, replace(PLAIN, model_type="nomic_bert_moe", activation="gelu"), "yarn"),
     ],
 )

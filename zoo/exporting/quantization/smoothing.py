@@ -27,10 +27,11 @@ from zoo.exporting.quantization.constants import add_constant, constant_weights,
 from zoo.inference.ort.runtime import create_session
 from zoo.io.scratch import scratch_directory
 
-SMALLEST = 1e-5  # magnitude of a channel, and range of a token, that are told from 0
-# Largest range of a token, of the median, over which each token is divided by its own. The second
-# products of all-MiniLM-L6-v2 have between 3 and 8; those of its first three layers, with over 6,
-# lose most, and the others would lose a twentieth of the speed for little.
+# Smaller magnitudes of a channel, and ranges of a token, count as this, so that none is 0.
+SMALLEST = 1e-5
+# Tokens are divided by their ranges where the largest one is more than this multiple of the median.
+# The second products of all-MiniLM-L6-v2 have between 3 and 8; those of its first three layers,
+# with over 6, lose most, and dividing in the others would cost a twentieth of the speed for little.
 SPREAD = 6.0
 
 
@@ -42,7 +43,7 @@ class InputStatistics(NamedTuple):
 
     @property
     def spread(self) -> float:
-        """Largest range of a token, of the median."""
+        """Largest range of a token, as a multiple of the median."""
         return float(self.ranges.max() / max(float(np.median(self.ranges)), SMALLEST))
 
 
@@ -53,7 +54,7 @@ def input_statistics(
 
     Args:
         graph: a graph in float32 without a key-value cache.
-        nodes: names of nodes; those that are no such product are left out.
+        nodes: names of nodes; those that are not such products are left out.
         batches: inputs of the graph.
     """
     model = load_folded(graph)
@@ -74,9 +75,9 @@ def input_statistics(
         path = scratch / graph.name
         ir.save(model, path, external_data=f"{path.name}_data")
         session = create_session(path)
-        needed = {value.name for value in session.get_inputs()}
+        input_names = {value.name for value in session.get_inputs()}
         for batch in batches:
-            arrays = {name: array for name, array in batch.items() if name in needed}
+            arrays = {name: array for name, array in batch.items() if name in input_names}
             runs.append(session.run(outputs, arrays))
     statistics = {}
     for number, name in enumerate(names):
@@ -99,13 +100,13 @@ def smooth(model: ir.Model, statistics: Mapping[str, InputStatistics]) -> None:
         if features is not None and _own_weights(node) is not None:
             readers.setdefault(features, []).append(node)
     for features, products in readers.items():
-        read = statistics[str(products[0].name)]
+        features_statistics = statistics[str(products[0].name)]
         weights = [values for node in products if (values := _own_weights(node)) is not None]
-        channels = len(read.magnitudes)
+        channels = len(features_statistics.magnitudes)
         outputs = sum(values.shape[1] for values in weights)
         if outputs > channels:
-            _divide_channels(model.graph, features, products, read.magnitudes)
-        elif outputs < channels and read.spread > SPREAD:
+            _divide_channels(model.graph, features, products, features_statistics.magnitudes)
+        elif outputs < channels and features_statistics.spread > SPREAD:
             _divide_tokens(model.graph, features, products[0])
 
 
@@ -151,13 +152,13 @@ def _divide_tokens(graph: ir.Graph, features: ir.Value, product: ir.Node) -> Non
     # With 0 in its range, no number of a token becomes larger than 1.
     smallest = add_constant(graph, f"{name}.smallest", np.array(SMALLEST, np.float32))
     zero = add_constant(graph, f"{name}.zero", np.array(0, np.float32))
-    largest = ir.node("ReduceMax", [features, axis], name=f"{name}.largest")
-    above = ir.node("Max", [largest.outputs[0], smallest], name=f"{name}.above")
-    lowest = ir.node("ReduceMin", [features, axis], name=f"{name}.lowest")
-    below = ir.node("Min", [lowest.outputs[0], zero], name=f"{name}.below")
-    ranges = ir.node("Sub", [above.outputs[0], below.outputs[0]], name=f"{name}.ranges")
+    maximum = ir.node("ReduceMax", [features, axis], name=f"{name}.maximum")
+    upper_end = ir.node("Max", [maximum.outputs[0], smallest], name=f"{name}.upper_end")
+    minimum = ir.node("ReduceMin", [features, axis], name=f"{name}.minimum")
+    lower_end = ir.node("Min", [minimum.outputs[0], zero], name=f"{name}.lower_end")
+    ranges = ir.node("Sub", [upper_end.outputs[0], lower_end.outputs[0]], name=f"{name}.ranges")
     divided = ir.node("Div", [features, ranges.outputs[0]], name=f"{name}.smooth")
-    graph.insert_before(product, [largest, above, lowest, below, ranges, divided])
+    graph.insert_before(product, [maximum, upper_end, minimum, lower_end, ranges, divided])
     product.replace_input_with(0, divided.outputs[0])
     output = product.outputs[0]
     multiplied = ir.node("Mul", [output, ranges.outputs[0]], name=f"{name}.smoothed")
@@ -188,16 +189,16 @@ def _add_outputs(graph: ir.Graph, features: ir.Value) -> None:
     for name in _output_names(str(features.name)):
         outputs.append(ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT)))
     magnitudes, ranges = outputs
-    first = add_constant(graph, f"{magnitudes.name}.axis", np.array([0]))
-    last = add_constant(graph, f"{ranges.name}.axis", np.array([-1]))
+    token_axis = add_constant(graph, f"{magnitudes.name}.axis", np.array([0]))
+    channel_axis = add_constant(graph, f"{ranges.name}.axis", np.array([-1]))
     rows = ir.node("Flatten", [features], attributes={"axis": -1})  # (tokens, channels)
-    positive = ir.node("Abs", rows.outputs)
-    without_axis = {"keepdims": 0}
-    largest = ir.node(
-        "ReduceMax", [positive.outputs[0], first], attributes=without_axis, outputs=[magnitudes]
+    absolutes = ir.node("Abs", rows.outputs)
+    options = {"keepdims": 0}
+    channel_maximum = ir.node(
+        "ReduceMax", [absolutes.outputs[0], token_axis], attributes=options, outputs=[magnitudes]
     )
-    highest = ir.node("ReduceMax", [rows.outputs[0], last], attributes=without_axis)
-    lowest = ir.node("ReduceMin", [rows.outputs[0], last], attributes=without_axis)
-    difference = ir.node("Sub", [highest.outputs[0], lowest.outputs[0]], outputs=[ranges])
-    graph.extend([rows, positive, largest, highest, lowest, difference])
+    maximum = ir.node("ReduceMax", [rows.outputs[0], channel_axis], attributes=options)
+    minimum = ir.node("ReduceMin", [rows.outputs[0], channel_axis], attributes=options)
+    difference = ir.node("Sub", [maximum.outputs[0], minimum.outputs[0]], outputs=[ranges])
+    graph.extend([rows, absolutes, channel_maximum, maximum, minimum, difference])
     graph.outputs.extend(outputs)

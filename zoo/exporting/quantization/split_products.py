@@ -40,15 +40,15 @@ def _parts(graph: ir.Graph, product: ir.Node) -> list[ir.Node]:
         return []
     reader = _only_reader(product)
     bias: NDArray[np.float32] | None = None
-    replaced = [product]
+    replaced_nodes = [product]
     if reader is not None and reader.op_type == "Add":
         bias = _bias(reader, product)
-        replaced.append(reader)
+        replaced_nodes.append(reader)
         reader = None if bias is None else _only_reader(reader)
     sizes = None if reader is None else _sizes(reader)
     if reader is None or sizes is None:
         return []
-    replaced.append(reader)
+    replaced_nodes.append(reader)
     assert weights.const_value is not None, "weights are constant"
     ends = np.cumsum(sizes)[:-1]
     columns = np.split(weights.const_value.numpy(), ends, axis=1)
@@ -56,10 +56,11 @@ def _parts(graph: ir.Graph, product: ir.Node) -> list[ir.Node]:
     products = []
     for number, output in enumerate(reader.outputs):
         name = f"{product.name}.{number}"
-        part = add_constant(graph, f"{name}.weights", np.ascontiguousarray(columns[number]))
-        nodes = [ir.node("MatMul", [product.inputs[0], part], name=name)]
-        if (own := biases[number]) is not None:
-            constant = add_constant(graph, f"{name}.bias", own)
+        part_weights = np.ascontiguousarray(columns[number])
+        constant = add_constant(graph, f"{name}.weights", part_weights)
+        nodes = [ir.node("MatMul", [product.inputs[0], constant], name=name)]
+        if (part_bias := biases[number]) is not None:
+            constant = add_constant(graph, f"{name}.bias", part_bias)
             nodes.append(ir.node("Add", [nodes[0].outputs[0], constant], name=f"{name}.sum"))
         result = nodes[-1].outputs[0]
         result.type = output.type
@@ -67,7 +68,7 @@ def _parts(graph: ir.Graph, product: ir.Node) -> list[ir.Node]:
         graph.insert_before(reader, nodes)
         output.replace_all_uses_with(result)
         products.append(nodes[0])
-    for node in reversed(replaced):
+    for node in reversed(replaced_nodes):
         graph.remove(node, safe=True)
     return products
 
@@ -83,7 +84,7 @@ def _only_reader(node: ir.Node) -> ir.Node | None:
 
 
 def _bias(addition: ir.Node, product: ir.Node) -> NDArray[np.float32] | None:
-    """Return the constant that is added to a product, (out,), or ``None`` if it is none."""
+    """Return the constant that is added to a product, (out,), or ``None`` without one."""
     for value in addition.inputs:
         if value is None or value is product.outputs[0] or not value.is_initializer():
             continue

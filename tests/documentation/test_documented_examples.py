@@ -92,6 +92,9 @@ def shortened(words: list[str]) -> list[str]:
         return [*words, *CHECKED, *SHORT[:4], *kills]
     if words[1] not in ("pretrain", "distill") or "--resume" in words:
         return words
+    if "--size" in words:  # The default sizes take seconds.
+        place = words.index("--size")
+        words = [*words[:place], *words[place + 2 :]]
     if "--max-steps" in words:  # 1,000 steps and 1,500 steps differ, still
         place = words.index("--max-steps") + 1
         steps = str(min(3 + int(words[place]) // 500, 9))

@@ -49,7 +49,7 @@ GROUPS = {
         "run": ("zoo.cli.inference.run", "Run a task: embed, fill-mask, classify, generate, ..."),
         "eval": ("zoo.cli.inference.eval", "Evaluate a model on data of your own."),
         "look": ("zoo.cli.inference.look", "Draw attention, predictions and layers of a model."),
-        "probe": ("zoo.cli.inference.probe", "Measure what each frozen layer knows of a task."),
+        "probe": ("zoo.cli.inference.probe", "Measure what each frozen layer knows about a task."),
         "tokenize": ("zoo.cli.inference.tokenize", "Show how models cut a text into tokens."),
         "serve": ("zoo.cli.inference.serve", "Serve models over HTTP."),
         "bench": ("zoo.cli.inference.bench", "Measure speed and memory on several backends."),

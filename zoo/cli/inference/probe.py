@@ -178,7 +178,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure what each frozen layer of a model knows of a task.
+    """Measure what each frozen layer of a model knows about a task.
 
     A small classifier is trained on the vectors of each layer, which come from one pass over the
     texts, and evaluated on others.

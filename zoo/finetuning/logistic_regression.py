@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-STEPS = 2000  # of L-BFGS at most; some dozens are enough
+MAX_STEPS = 2000  # Of L-BFGS, for which some dozens are usually enough.
 CURVATURE = 0.25  # Largest second derivative of the log loss by a logit.
 
 
@@ -102,7 +102,7 @@ def _minimize(
     bias = torch.zeros(outputs, dtype=torch.float64, requires_grad=True)
     optimizer = eager(torch.optim.LBFGS)(
         [weight, bias],
-        max_iter=STEPS,
+        max_iter=MAX_STEPS,
         tolerance_grad=1e-9,
         tolerance_change=1e-14,
         history_size=20,

@@ -17,7 +17,7 @@ from zoo.data.readers.labelled import (
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed, review_class
 from zoo.errors import UsageError
-from zoo.evaluation.base import Evaluation, Prediction, Result
+from zoo.evaluation.base import Evaluation, Prediction, Result, Samples
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task_warnings import collect_cut_texts
 from zoo.metrics.intervals import interval
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value", str, float)
 
-MAX_SETTINGS = 10_000  # combinations of factors
+MAX_SETTINGS = 10_000  # Combinations of the levels of factors.
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,6 @@ class VariedEvaluation(Evaluation):
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
-        import numpy as np
-
         def read(problems: RowProblems) -> Iterable[Sample]:
             return problems.checked(iter_samples(files, self.columns, problems), self.check_sample)
 
@@ -162,6 +160,39 @@ class VariedEvaluation(Evaluation):
                 "orders",
                 f"give at most {MAX_SETTINGS:,}",
             )
+        correct, unanswered = self._answer(settings, samples, targets)
+        accuracy = correct.mean(1)
+        drawn = bootstrap_rows(correct, self.seed)
+        metrics = {"accuracy": float(accuracy.mean())}
+        details: dict[str, Any] = {"intervals": {"accuracy": interval(drawn.mean(1))}}
+        if len(settings) > 1:
+            metrics["lowest"] = float(accuracy.min())
+            metrics["highest"] = float(accuracy.max())
+            details["variation"] = _variation(factors, settings, accuracy, drawn)
+            conditions = _condition_rows(factors, settings, accuracy, drawn, self.seed)
+            if conditions:
+                details["conditions"] = conditions
+            details["prompts"] = _prompt_rows(factors, settings, accuracy, drawn)
+        if unanswered.any():
+            metrics["unanswered"] = float(unanswered.mean())
+        metrics["samples"] = len(targets)
+        return Result(metrics, details)
+
+    def _answer(
+        self,
+        settings: Sequence[Sequence[int]],
+        samples: "Samples[Sample]",
+        targets: Sequence[Sequence[str]],
+    ) -> "tuple[NDArray[np.bool_], NDArray[np.bool_]]":
+        """Return which samples each setting answers correctly and not at all, (settings, samples).
+
+        Args:
+            settings: a level of each factor.
+            samples: the samples.
+            targets: the correct labels of each sample.
+        """
+        import numpy as np
+
         correct = np.empty((len(settings), len(targets)), bool)
         unanswered = np.empty((len(settings), len(targets)), bool)
         first_settings: dict[Hashable, int] = {}  # Key -> the setting that is computed.
@@ -186,22 +217,7 @@ class VariedEvaluation(Evaluation):
                     prediction = self.prediction_of(added)
                     unanswered[number, place] = prediction is None
                     correct[number, place] = self.is_correct(prediction, labels)
-        accuracy = correct.mean(1)
-        drawn = bootstrap_rows(correct, self.seed)
-        metrics = {"accuracy": float(accuracy.mean())}
-        details: dict[str, Any] = {"intervals": {"accuracy": interval(drawn.mean(1))}}
-        if len(settings) > 1:
-            metrics["lowest"] = float(accuracy.min())
-            metrics["highest"] = float(accuracy.max())
-            details["variation"] = _variation(factors, settings, accuracy, drawn)
-            conditions = _condition_rows(factors, settings, accuracy, drawn, self.seed)
-            if conditions:
-                details["conditions"] = conditions
-            details["prompts"] = _prompt_rows(factors, settings, accuracy, drawn)
-        if unanswered.any():
-            metrics["unanswered"] = float(unanswered.mean())
-        metrics["samples"] = len(targets)
-        return Result(metrics, details)
+        return correct, unanswered
 
 
 def _prompt_rows(

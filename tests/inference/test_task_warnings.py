@@ -38,14 +38,15 @@ def test_blocks_inside_of_a_block_are_added() -> None:
     assert caught_lines(caught) == ["3 of 7 texts were longer than 40 tokens and were cut"]
 
 
-def test_a_search_counts_queries_and_texts_together(small: Small) -> None:
+def test_a_search_counts_texts_that_windows_read_and_queries_that_they_do_not(small: Small) -> None:
     model, _ = small("BertModel")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.search(QUERIES, [*QUERIES, LONG], top_k=1)
         model.rerank("a", [LONG, "b"])
     assert caught_lines(caught) == [
-        "3 of 7 texts were longer than 40 tokens and were cut",
+        "2 of 4 texts were longer than 40 tokens and were cut; --doc-stride 10 reads them whole",
+        "1 of 3 texts was longer than 40 tokens and was cut",
         "1 of 2 texts was longer than 40 tokens and was cut; --doc-stride 10 reads them whole",
     ]
 

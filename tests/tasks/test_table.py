@@ -475,8 +475,9 @@ def test_wrong_commands_have_one_line(model: Model, table: Path, tmp_path: Path)
 
 
 VERBS = (
-    *("convert", "distill", "evaluate", "export", "finetune", "look", "loss_surface"),
-    *("pretrain", "probe", "push", "retokenize", "run", "verify"),
+    *("convert", "distill", "evaluate", "export", "finetune", "finetune_suite"),
+    *("layer_similarity", "look", "loss_surface", "pretrain", "probe", "push"),
+    *("retokenize", "run", "verify"),
 )
 
 

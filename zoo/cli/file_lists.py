@@ -2,12 +2,27 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from zoo.cli.parameter_types import PathText
 
 CONFIG_SUFFIXES = (".yaml", ".yml")  # A file of settings may take the place of a model.
+
+
+class DependentArgument(click.Argument):
+    """Positional argument that a command only takes with one of its options.
+
+    Args:
+        flag: the option, such as ``--suite``.
+        *arguments: see ``click.Argument``.
+        **attributes: see ``click.Argument``.
+    """
+
+    def __init__(self, *arguments: Any, flag: str, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.flag = flag
 
 
 def repeat_file_options(command: click.Command, arguments: Sequence[str]) -> list[str]:
@@ -25,7 +40,7 @@ def repeat_file_options(command: click.Command, arguments: Sequence[str]) -> lis
             or the only one is another file of data.
     """
     options = {flag: option for option in command.params for flag in option.opts}
-    max_positional = _max_positional(command)
+    max_positional = _max_positional(command, arguments)
     repeated: list[str] = []
     positional_count = 0
     after_file = ""  # The option and its file, if a positional argument follows them.
@@ -68,10 +83,13 @@ def repeat_file_options(command: click.Command, arguments: Sequence[str]) -> lis
     return repeated
 
 
-def _max_positional(command: click.Command) -> float:
+def _max_positional(command: click.Command, arguments: Sequence[str]) -> float:
     """Return the largest number of positional arguments of a command."""
+    flags = {word.partition("=")[0] for word in arguments}
     count = 0.0
     for parameter in command.params:
+        if isinstance(parameter, DependentArgument) and parameter.flag not in flags:
+            continue
         if isinstance(parameter, click.Argument):
             count += float("inf") if parameter.nargs < 0 else parameter.nargs
     return count

@@ -19,6 +19,7 @@ METHODS = {
     *("mkstemp", "mkdtemp"),
 }
 STAGED = "within the staging directory of atomic_directory"
+ATOMIC = "the folder of a file that atomic_write writes"
 TEMPORARY = "within a temporary directory of this process"
 STREAM = "replaces a standard stream by /dev/null"
 CLEANING = "within the directory of what is being cleaned, under its lock"
@@ -27,10 +28,12 @@ UPLOADED = "outputs with a URL before they are uploaded, under their lock"
 DOWNLOAD = "a partial download in the cache of huggingface_hub, under its lock"
 # place -> why it writes by itself
 LISTED = {
+    "converters/zoo_converters/hdf5_arrays.py:decode_arrays": "a pipe to the parent process",
     "zoo/adapted_models/write.py:write_adapter": STAGED,
     "zoo/adapters/graph_inputs.py:write_adapters": STAGED,
     "zoo/adapters/merge.py:merge": STAGED,
     "zoo/adapters/peft/write.py:write_peft": STAGED,
+    "zoo/api/evaluating_suites.py:SuiteCall._write_predictions": ATOMIC,
     "zoo/cleaning/apply_rules.py:ApplyRules.__call__": CLEANING,
     "zoo/cleaning/clean.py:_link_or_copy": STAGED,
     "zoo/cleaning/clean.py:_publish": STAGED,
@@ -86,6 +89,7 @@ LISTED = {
     "zoo/exporting/targets/openvino/write.py:write_ir": STAGED,
     "zoo/exporting/targets/static/export.py:distil": TEMPORARY,
     "zoo/exporting/targets/static/export.py:write_vectors": STAGED,
+    "zoo/finetuning/from_scratch.py:train_comparison": STAGED,
     "zoo/finetuning/runs.py:_copy_model": STAGED,
     "zoo/hub/download.py:Transfer._discard": DOWNLOAD,
     "zoo/hub/download.py:Transfer.body": DOWNLOAD,
@@ -117,8 +121,12 @@ LISTED = {
     "zoo/position_growth/grow.py:_write_manifest": STAGED,
     "zoo/position_growth/lengthen.py:_write": STAGED,
     "zoo/position_growth/writing.py:write_side_files": STAGED,
+    "zoo/probing/layers.py:LayerReader.read": TEMPORARY,
+    "zoo/probing/run_checkpoints.py:write_as_model": TEMPORARY,
+    "zoo/probing/similarity.py:compare_layers": TEMPORARY,
     "zoo/retokenization/retokenize.py:_write": STAGED,
     "zoo/retokenization/tokenizer.py:_existing": TEMPORARY,
+    "zoo/suites/answers.py:AnsweredTask.prepare_training": ATOMIC,
     "zoo/tasks/pet/soft_labels.py:write_soft_labels": STAGED,
     "zoo/tokenizers/train.py:train": STAGED,
     "zoo/training/callbacks/logs.py:LoggingCallback.on_train_begin": "a file of open_inside",
@@ -141,7 +149,6 @@ LISTED = {
     "zoo/training/state/final_model.py:check_writable": "within a staging path of staged_path",
     "zoo/training/state/final_model.py:save_final_model": STAGED,
     "zoo/training/state/recovery.py:_set_aside": "a checkpoint of the run, under its lock",
-    "converters/zoo_converters/hdf5_arrays.py:decode_arrays": "a pipe to the parent process",
     "zoo/training/streaming/data.py:_held_out_corpus": TEMPORARY,
 }
 OS_ONLY = {"replace", "remove"}  # methods of texts and sets as well

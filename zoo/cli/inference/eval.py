@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.completion import SUITE
+from zoo.cli.file_lists import DependentArgument
 from zoo.cli.many_files import shard_option
 from zoo.cli.options import (
     adapter_option,
@@ -77,7 +78,14 @@ A table of minimal pairs has the columns paradigm, good and bad. Labelled texts 
 columns are named, or counted from 1 in a file without a header.""",
 )
 @reference_argument
-@click.argument("data_folder", metavar="[DIR]", type=InputFile(), required=False)
+@click.argument(
+    "data_folder",
+    cls=DependentArgument,
+    flag="--suite",
+    metavar="[DIR]",
+    type=InputFile(),
+    required=False,
+)
 @shared_option("task", "Name of the evaluation; see below. With --help, shows its options.")
 @click.option(
     "--suite",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.completion import PRESET, SUITE
+from zoo.cli.file_lists import DependentArgument
 from zoo.cli.options import common_options, count_option, global_tokens_option, shared_option
 from zoo.cli.output import result, table
 from zoo.cli.parameter_types import REFERENCE, InputFile
@@ -78,7 +79,14 @@ a header. Labels come from the training data, sorted. Without --eval, a tenth of
 is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 )
 @click.argument("model", metavar="REF|FAMILY|CONFIG.yaml", type=REFERENCE, required=False)
-@click.argument("data_folder", metavar="[DIR]", type=InputFile(), required=False)
+@click.argument(
+    "data_folder",
+    cls=DependentArgument,
+    flag="--suite",
+    metavar="[DIR]",
+    type=InputFile(),
+    required=False,
+)
 @shared_option("task", "What to learn; see below. With --help, shows its options.")
 @click.option(
     "--suite",

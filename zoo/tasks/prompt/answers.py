@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from zoo.errors import UsageError
+from zoo.io.json import dump_json
 from zoo.metrics.squad import normalize_answer
 from zoo.overrides import override
 from zoo.tasks.prompt import pattern_search
@@ -96,7 +97,7 @@ class AnswerPattern(AnswerFinder):
 
     @override
     def find(self, texts: Sequence[str]) -> list[str | None]:
-        request = json.dumps({"pattern": self.pattern, "texts": list(texts)})
+        request = dump_json({"pattern": self.pattern, "texts": list(texts)})
         command = [sys.executable, "-I", pattern_search.__file__]
         try:
             process = subprocess.run(

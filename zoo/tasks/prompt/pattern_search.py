@@ -26,4 +26,5 @@ def last_matches(pattern: str, texts: Sequence[str]) -> list[str | None]:
 
 if __name__ == "__main__":
     request = json.load(sys.stdin)
-    json.dump(last_matches(request["pattern"], request["texts"]), sys.stdout)
+    answers = last_matches(request["pattern"], request["texts"])
+    json.dump(answers, sys.stdout, allow_nan=False)

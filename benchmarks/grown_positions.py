@@ -22,8 +22,8 @@ with the special tokens. A seventh of the tokens of a passage is masked at a tim
 predicted once. All models predict the same tokens with the same tokens masked; of the windows that
 have a token, the one with most context on both sides predicts it. The first row of the table is
 the loss of a model that only knows how frequent tokens are. If the original is not well below it,
-it has learned too little to use any context, and there is no conclusion. Short rows teach it to:
-with rows of 512 tokens after 400 steps with rows of 16, 600 steps did not (one seed of ``small``).
+it has learned too little to use any context, and there is no conclusion. That is
+why pretraining begins with short rows.
 
 The size ``small`` has 2 layers of 128, and a seed of it takes some fifteen minutes of one core.
 ``minilm`` has 6 layers of 384: a step with a row of 2,048 tokens takes some five
@@ -99,54 +99,40 @@ class Scale(NamedTuple):
 
 
 # Learning rates and initial weights follow the tiny recipe, scaled to the wider model.
-SCALES = {
-    "small": Scale(
-        layers=2,
-        hidden_size=128,
-        initializer_range=0.05,
-        vocab_size=600,
-        short_seq_len=64,
-        seq_len=512,
-        grown_seq_len=2048,
-        short_steps=800,
-        steps=200,
-        tokens_per_step=8192,
-        learning_rate=2e-3,
-        further_steps=100,
-        further_rows=1,
-        passages=12,
-    ),
-    "minilm": Scale(
-        layers=6,
-        hidden_size=384,
-        initializer_range=0.03,
-        vocab_size=1000,
-        short_seq_len=64,
-        seq_len=512,
-        grown_seq_len=2048,
-        short_steps=1000,
-        steps=400,
-        tokens_per_step=8192,
-        learning_rate=1e-3,
-        further_steps=100,
-        further_rows=1,
-        passages=12,
-    ),
-}
-QUICK = Scale(
+SMALL = Scale(
     layers=2,
     hidden_size=128,
     initializer_range=0.05,
     vocab_size=600,
+    short_seq_len=64,
+    seq_len=512,
+    grown_seq_len=2048,
+    short_steps=800,
+    steps=200,
+    tokens_per_step=8192,
+    learning_rate=2e-3,
+    further_steps=100,
+    further_rows=1,
+    passages=12,
+)
+MINILM = SMALL._replace(
+    layers=6,
+    hidden_size=384,
+    initializer_range=0.03,
+    vocab_size=1000,
+    short_steps=1000,
+    steps=400,
+    learning_rate=1e-3,
+)
+SCALES = {"small": SMALL, "minilm": MINILM}
+QUICK = SMALL._replace(
     short_seq_len=32,
     seq_len=128,
     grown_seq_len=512,
     short_steps=20,
     steps=10,
     tokens_per_step=4096,
-    learning_rate=2e-3,
     further_steps=40,
-    further_rows=1,
     passages=4,
 )
 QUICK_BOOKS = 4

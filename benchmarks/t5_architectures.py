@@ -10,8 +10,8 @@ of a prefix language model lets all tokens see the source. The paper fine-tunes 
 score is the loss of the tokens of held-out targets, which is comparable within an objective.
 
 A language model that is trained to continue texts also learns from the source (section 3.2.3).
-Parameters and operations are those of all blocks without cross-attention, which the paper leaves
-out, in those of the language model and of the encoder-decoder.
+Parameters and operations are counted in all blocks, without cross-attention, which the paper leaves
+out. The unit is the language model for parameters, and the encoder-decoder for operations.
 """
 
 import argparse
@@ -110,7 +110,9 @@ class Architecture:
         if self.sees_source is None:
             return model
         stack = OneStack(self.config, sees_source=self.sees_source)
-        stack.load_state_dict(model.state_dict(), strict=False)  # Without those of the decoder.
+        # The stack has no decoder.
+        weights = model.state_dict()
+        stack.load_state_dict({name: weights[name] for name in stack.state_dict()})
         return stack
 
 
@@ -257,7 +259,7 @@ def is_of_block(name: str) -> bool:
 
 
 def parameters(architecture: Architecture) -> float:
-    """Return the number of parameters of all blocks, in those of the language model."""
+    """Return how many times the parameters of the language model the blocks have."""
 
     def count(model: nn.Module) -> int:
         return sum(p.numel() for name, p in model.named_parameters() if is_of_block(name))
@@ -266,7 +268,7 @@ def parameters(architecture: Architecture) -> float:
 
 
 def operations(architecture: Architecture) -> float:
-    """Return the operations of a forward pass without logits, in those of an encoder-decoder."""
+    """Return how many times the operations of an encoder-decoder a pass takes, without logits."""
 
     def count(model: Any) -> int:
         for module in model.modules():

@@ -91,7 +91,7 @@ class Seq2SeqState(DecodeState):
 class OutputEmbeddings(LMHeadMixin):
     """Logits by the token embeddings or by a table of their own."""
 
-    scale: float  # of hidden states before the logits
+    scale: float  # What hidden states are multiplied by before the logits.
 
     def make_outputs(self, config: T5Config) -> None:
         """Set ``head`` and ``scale``."""

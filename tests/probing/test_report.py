@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from zoo.errors import UsageError
-from zoo.probing.output import check_output, write_output
 from zoo.probing.probing import LayerResult, ModelResult
 from zoo.probing.report import Probing, draw, render
 from zoo.probing.settings import ProbeRecipe
+from zoo.report.files import check_report_file, write_report_file
 
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+def write(probed: Probing, path: Path) -> None:
+    write_report_file(path, lambda: render(probed), lambda: draw(probed))
 
 
 def result(model: str = "a<b") -> ModelResult:
@@ -71,15 +75,15 @@ def test_a_page_has_the_tables_and_no_link() -> None:
 
 def test_files_are_pages_or_pictures(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"end the name in .html, .svg or .png"):
-        check_output(tmp_path / "layers.pdf")
+        check_report_file(tmp_path / "layers.pdf", "probing")
     for name in ("layers.html", "layers.svg"):
-        check_output(tmp_path / name)
-        write_output(probing(result()), tmp_path / name)
+        check_report_file(tmp_path / name, "probing")
+        write(probing(result()), tmp_path / name)
     assert (tmp_path / "layers.svg").read_text().startswith("<svg")
     assert (tmp_path / "layers.html").read_text().startswith("<!doctype html>")
 
 
 def test_png(tmp_path: Path) -> None:
     pytest.importorskip("resvg_py")
-    write_output(probing(result()), tmp_path / "layers.PNG")
+    write(probing(result()), tmp_path / "layers.PNG")
     assert (tmp_path / "layers.PNG").read_bytes()[:4] == b"\x89PNG"

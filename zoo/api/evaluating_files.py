@@ -1,6 +1,7 @@
 """``zoo.evaluate`` over many files: the metrics of each become a file of a folder."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,11 +9,13 @@ import msgspec
 from blake3 import blake3
 
 from zoo.api import Model
+from zoo.api.evaluation_arguments import EvaluationArguments
 from zoo.errors import UsageError
 from zoo.evaluation.base import Result
 from zoo.io.json import dump_json
 from zoo.io.output.atomic import atomic_write
 from zoo.io.output.full_disks import writing
+from zoo.io.paths import as_paths
 
 if TYPE_CHECKING:
     from zoo.data.many_files.plan import FileJob
@@ -26,23 +29,27 @@ class FileEvaluation:
 
     Args:
         make_call: the class ``EvaluationCall``.
-        call: its arguments, whose data are the files.
+        arguments: its arguments, whose data are the files.
     """
 
-    def __init__(self, make_call: Callable[..., Any], call: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        make_call: Callable[[EvaluationArguments], Any],
+        arguments: EvaluationArguments,
+    ) -> None:
         for name in ("suite", "tasks", "predictions", "report", "excel_safe"):
-            if call[name]:
+            if getattr(arguments, name):
                 flag = name.replace("_", "-")
                 raise UsageError(
                     f"--output has the metrics of many files, and --{flag} is for one evaluation",
                     f"leave --{flag} out",
                 )
-        if "figures" in call["options"] and call["options"]["figures"] is not None:
+        if arguments.options.get("figures") is not None:
             raise UsageError("--figures is for one evaluation", "leave --figures out")
         self._make_call = make_call
         # The manifest of a model has the results of one evaluation of each task.
-        self._call = {**call, "record": False, "force": False}
-        self._inputs = [str(path) for path in call["eval"]]
+        self._arguments = replace(arguments, record=False, force=False)
+        self._inputs = [str(path) for path in as_paths(arguments.eval)]
         self.metrics: dict[str, Mapping[str, float]] = {}
 
     def run(self, folder: Path, *, shard: "FileShard", resume: bool, force: bool) -> Result:
@@ -67,13 +74,15 @@ class FileEvaluation:
 
     def _load_model(self, job: "FileJob") -> dict[str, Any]:
         """Load the model once, and return what all outputs depend on."""
-        call = self._make_call(**{**self._call, "eval": [job.source]})
+        call = self._make_call(replace(self._arguments, eval=[job.source]))
         checkpoint, session = call.open_model()
         self._reference = call.reference
-        unset = dict.fromkeys((*self._call["compute"], *self._call["source"]))
-        self._call["compute"] = {name: unset[name] for name in self._call["compute"]}
-        self._call["source"] = {name: unset[name] for name in self._call["source"]}
-        self._call["model"] = Model(checkpoint, session)
+        self._arguments = replace(
+            self._arguments,
+            model=Model(checkpoint, session),
+            compute=dict.fromkeys(self._arguments.compute),
+            source=dict.fromkeys(self._arguments.source),
+        )
         return {
             "task": call.task,
             "options": msgspec.to_builtins(call.options, enc_hook=str),
@@ -86,7 +95,7 @@ class FileEvaluation:
         from zoo.data.many_files.plan import FileStamp
 
         stamp = FileStamp.read(job.source)
-        call = self._make_call(**{**self._call, "eval": [job.source]})
+        call = self._make_call(replace(self._arguments, eval=[job.source]))
         result = call.measure()
         stamp.require_same(job.source)
         value = {**call.to_dict(result), "reference": self._reference}

@@ -1,12 +1,12 @@
 """``zoo.evaluate`` with a suite: the tasks of a benchmark, each with its model or all with one."""
 
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.api import Model
-from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference
+from zoo.api.arguments import as_path
+from zoo.api.evaluation_arguments import EvaluationArguments
 from zoo.errors import SourceError, UsageError
 from zoo.io.paths import as_paths
 from zoo.io.remote.cache import fetch
@@ -23,52 +23,39 @@ NO_DATA = Path()  # Stands for the folder of a suite that reads none.
 
 
 class SuiteCall:
-    """A call of ``evaluate`` with a suite; see ``EvaluationCall`` for the arguments."""
+    """A call of ``evaluate`` with a suite.
 
-    def __init__(
-        self,
-        model: str | PathLike[str] | Model,
-        *,
-        eval: AnyPaths,
-        task: str | None,
-        suite: str,
-        tasks: str | Sequence[str],
-        predictions: AnyPath | None,
-        report: AnyPath | None,
-        force: bool,
-        excel_safe: bool,
-        record: bool,
-        compute: Mapping[str, Any],
-        source: Mapping[str, Any],
-        options: Mapping[str, Any],
-    ) -> None:
-        self._model = model
-        self._compute = dict(compute)
-        self._source = dict(source)
-        self._record = record
-        self._limit = options.get("limit")
-        if task is not None:
+    Args:
+        arguments: the arguments.
+        suite: name of the suite.
+    """
+
+    def __init__(self, arguments: EvaluationArguments, suite: str) -> None:
+        self._model = arguments.model
+        self._compute = dict(arguments.compute)
+        self._source = dict(arguments.source)
+        self._record = arguments.record
+        self._limit = arguments.options.get("limit")
+        if arguments.task is not None:
             raise UsageError("--task and --suite exclude each other", "give one")
         self._suite: Suite = find_suite(suite)
-        self._tasks = split_names(tasks)
+        self._tasks = split_names(arguments.tasks)
         self._suite.select_tasks(self._tasks)
-        if isinstance(model, Model):
-            self.reference = str(model.checkpoint.path)
-        else:
-            self.reference = as_reference(model)
-        self._require_no_options(options)
-        for flag, setting in {"--report": report, "--excel-safe": excel_safe}.items():
-            if setting:
-                raise UsageError(f"{suite} has several tasks", f"leave {flag} out")
-        self._force = force
-        self._predictions = as_path(predictions, "output")
+        self.reference = arguments.reference
+        self._require_no_options(arguments.options)
+        for name in ("report", "excel_safe"):
+            if getattr(arguments, name):
+                flag = name.replace("_", "-")
+                raise UsageError(f"{suite} has several tasks", f"leave --{flag} out")
+        self._force = arguments.force
+        self._predictions = as_path(arguments.predictions, "output")
         if Path(self.reference).is_dir():
             for name in ("revision", "lock"):
                 if self._source[name] is not None:
                     raise UsageError(
                         f"--suite {suite} evaluates directories", f"leave --{name} out"
                     )
-        self._data = self._data_folder(as_paths(eval))
+        self._data = self._data_folder(as_paths(arguments.eval))
         if self._predictions is not None:
             self._check_predictions(self._predictions)
 
@@ -166,8 +153,8 @@ def open_suite_model(
 
     Args:
         reference: the model.
-        compute: see ``EvaluationCall``.
-        source: see ``EvaluationCall``.
+        compute: see ``EvaluationArguments``.
+        source: see ``EvaluationArguments``.
     """
     from zoo.conversion.cache import resolve_adapted
     from zoo.exporting.session import open_session

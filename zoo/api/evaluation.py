@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.api import Model
-from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked, require_backend
+from zoo.api.arguments import AnyPath, AnyPaths, as_path, checked, require_backend
 from zoo.api.evaluating_suites import SuiteCall
+from zoo.api.evaluation_arguments import EvaluationArguments
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.paths import as_paths, readable_name
 from zoo.io.remote.cache import fetch
@@ -116,46 +117,46 @@ def evaluate(
         (0.913, (0.894, 0.931))
     """
     require_backend(backend)
-    call: dict[str, Any] = {
-        "model": model,
-        "eval": as_paths(eval),
-        "task": task,
-        "suite": suite,
-        "tasks": tasks,
-        "predictions": predictions,
-        "report": report,
-        "force": force,
-        "excel_safe": excel_safe,
-        "record": record,
-        "compute": {"backend": backend, "device": device, "dtype": dtype, "threads": threads},
-        "source": {
+    arguments = EvaluationArguments(
+        model=model,
+        eval=as_paths(eval),
+        task=task,
+        suite=suite,
+        tasks=tasks,
+        predictions=predictions,
+        report=report,
+        force=force,
+        excel_safe=excel_safe,
+        record=record,
+        compute={"backend": backend, "device": device, "dtype": dtype, "threads": threads},
+        source={
             "adapter": as_paths(adapter),
             "global_tokens": global_tokens,
             "revision": revision,
             "offline": offline,
             "lock": as_path(lock, "file"),
         },
-        "options": {"limit": limit, **options},
-    }
+        options={"limit": limit, **options},
+    )
     if output is not None:
         folder = Path(output)
-        return evaluate_files(call, folder, shard=shard, resume=resume, force=force)
+        return evaluate_files(arguments, folder, shard=shard, resume=resume, force=force)
     require_output_folder(shard=shard, resume=resume)
     if suite is not None:
-        return SuiteCall(**call).measure()
-    evaluation = EvaluationCall(**call)
+        return SuiteCall(arguments, suite).measure()
+    evaluation = EvaluationCall(arguments)
     result = evaluation.measure(on_prediction)
     evaluation.write(result)
     return result
 
 
 def evaluate_files(
-    call: Mapping[str, Any], folder: Path, *, shard: str | None, resume: bool, force: bool
+    arguments: EvaluationArguments, folder: Path, *, shard: str | None, resume: bool, force: bool
 ) -> "Result":
     """Evaluate a model on each of many files, and write their metrics to a folder.
 
     Args:
-        call: arguments of ``EvaluationCall``.
+        arguments: the arguments, whose data are the files.
         folder: the folder.
         shard: part of the files, see ``zoo.run``.
         resume: leave the files that are complete as they are.
@@ -164,7 +165,7 @@ def evaluate_files(
     from zoo.api.evaluating_files import FileEvaluation
     from zoo.data.many_files.shard import parse_shard
 
-    evaluation = FileEvaluation(EvaluationCall, call)
+    evaluation = FileEvaluation(EvaluationCall, arguments)
     return evaluation.run(folder, shard=parse_shard(shard), resume=resume, force=force)
 
 
@@ -181,44 +182,25 @@ class EvaluationCall:
     The command prints the result in between, since the disk of the files may be full.
 
     Args:
-        model: see ``evaluate``, as the other arguments.
-        compute: backend, device, dtype and threads.
-        source: values of ``SOURCE_OPTIONS`` of ``zoo.api.task_models``.
-        options: options of the task.
+        arguments: the arguments, with a task and without a suite.
     """
 
-    def __init__(
-        self,
-        model: str | PathLike[str] | Model,
-        *,
-        eval: AnyPaths,
-        task: str | None,
-        suite: str | None,
-        tasks: str | Sequence[str],
-        predictions: AnyPath | None,
-        report: AnyPath | None,
-        force: bool,
-        excel_safe: bool,
-        record: bool,
-        compute: Mapping[str, Any],
-        source: Mapping[str, Any],
-        options: Mapping[str, Any],
-    ) -> None:
-        assert suite is None, "a suite is measured by SuiteCall"
-        self._model = model
-        self._compute = dict(compute)
-        self._source = dict(source)
-        self._record = record
+    def __init__(self, arguments: EvaluationArguments) -> None:
+        self._model = arguments.model
+        self._compute = dict(arguments.compute)
+        self._source = dict(arguments.source)
+        self._record = arguments.record
         self.recorded = False
-        if isinstance(model, Model):
-            self.reference = str(model.checkpoint.path)
-        else:
-            self.reference = as_reference(model)
-        self.data = [fetch(path) for path in as_paths(eval)]
-        self.options = {name: value for name, value in options.items() if value not in (None, ())}
-        self._require_suitable(task, tasks)
-        predictions_path = as_path(predictions, "output")
-        report_path = as_path(report, "output")
+        self.reference = arguments.reference
+        task = arguments.task
+        self.data = [fetch(path) for path in as_paths(arguments.eval)]
+        self.options = {}
+        for name, value in arguments.options.items():
+            if value not in (None, ()):
+                self.options[name] = value
+        self._require_suitable(task, arguments.tasks)
+        predictions_path = as_path(arguments.predictions, "output")
+        report_path = as_path(arguments.report, "output")
         assert task is not None, "a missing task is refused above"
         self._figures = self.options.pop("figures", None)
         self.spec = find_task(task, "evaluate")
@@ -227,10 +209,15 @@ class EvaluationCall:
         _require_known(self._evaluation, self.options)
         self._files, options_of_names = self._evaluation.split_names(self.data, self.options)
         self.options = {**options_of_names, **self.options}
-        if excel_safe and predictions is None:
+        excel_safe = arguments.excel_safe
+        if excel_safe and predictions_path is None:
             raise UsageError("--excel-safe is for --predictions FILE", "leave it out")
         self._output = _Output(
-            predictions_path, report_path, self._files, force=force, excel_safe=excel_safe
+            predictions_path,
+            report_path,
+            self._files,
+            force=arguments.force,
+            excel_safe=excel_safe,
         )
 
     def _require_suitable(self, task: str | None, tasks: str | Sequence[str]) -> None:

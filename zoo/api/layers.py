@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.probing.similarity import LayerSimilarity, Unit
 
-PICTURES = (".svg", ".png")
-
 
 @checked
 def layer_similarity(
@@ -91,21 +89,3 @@ def _open(reference: str, folder: Path, *, offline: bool) -> "Checkpoint":
     if is_run_checkpoint(path):
         return write_as_model(path, folder)
     return resolve_checkpoint(reference, offline=offline)
-
-
-def write_similarity(similarity: "LayerSimilarity", path: Path) -> None:
-    """Write the page or the picture, by the ending of the file's name."""
-    from zoo.io.output.atomic import atomic_write
-    from zoo.io.output.full_disks import writing
-
-    suffix = path.suffix.lower()
-    if suffix == ".png":
-        from zoo.report.png import rasterize
-
-        content = rasterize(similarity.to_svg())
-    elif suffix == ".svg":
-        content = similarity.to_svg().encode()
-    else:
-        content = similarity.to_html().encode()
-    with writing(path):
-        atomic_write(path, content)

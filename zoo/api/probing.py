@@ -121,9 +121,9 @@ def probe(
     path = as_path(output, "output")
     if path is not None:
         from zoo.io.output.overwrite import check_file
-        from zoo.probing.output import check_output
+        from zoo.report.files import check_report_file
 
-        check_output(path)
+        check_report_file(path, "probing")
         check_file(path, force=force)
     recipe = ProbeRecipe(
         probe, hidden_size, l2, epochs, learning_rate, batch_size, validation_fraction
@@ -168,7 +168,8 @@ def probe(
         probe_task, data, text_pooling, recipe, measurements, seeds, models
     )
     if path is not None:
-        from zoo.probing.output import write_output
+        from zoo.probing.report import draw, render
+        from zoo.report.files import write_report_file
 
-        write_output(probing, path)
+        write_report_file(path, lambda: render(probing), lambda: draw(probing))
     return probing

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CURVE_INTERVALS = 10
 PLANE_INTERVALS = 5
 MARGIN = 0.5
-FORMATS = (".svg", ".png", ".html", ".json")
+NUMBERS = ".json"
 
 
 @dataclass(frozen=True)
@@ -208,47 +208,33 @@ def _compute(
     if other is None:
         grid = Grid(CURVE_INTERVALS if intervals is None else intervals, margin)
         return LossSurface(tuple(loss_curve(RunLosses(each, **options), grid) for each in runs))
-    others = runs_of(other)
-    for path, path_runs in ((run, runs), (other, others)):
+    other_runs = runs_of(other)
+    for path, path_runs in ((run, runs), (other, other_runs)):
         if len(path_runs) > 1:
             raise UsageError(f"{path} has two runs", f"name one, such as {path_runs[0]}")
     grid = Grid(PLANE_INTERVALS if intervals is None else intervals, margin)
-    return LossSurface(plane=loss_plane(RunLosses(run, **options), others[0], grid))
+    return LossSurface(plane=loss_plane(RunLosses(run, **options), other_runs[0], grid))
 
 
 def _check_output(path: Path | None, *, force: bool) -> None:
     """Check the name of the file before anything is computed."""
     from zoo.io.output.overwrite import check_file
+    from zoo.report.files import check_report_file
 
     if path is None:
         return
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(
-            f"{path}: a loss surface is a picture, a page or numbers",
-            "end the name in .svg, .png, .html or .json",
-        )
+    check_report_file(path, "a loss surface", (NUMBERS,))
     check_file(path, force=force)
-    if path.suffix.lower() == ".png":
-        from zoo.report.png import require_png
-
-        require_png()
 
 
 def _write(surface: LossSurface, path: Path) -> None:
     from zoo.io.json import encode_json
     from zoo.io.output.atomic import atomic_write
     from zoo.io.output.full_disks import writing
+    from zoo.report.files import write_report_file
 
-    match path.suffix.lower():
-        case ".json":
-            content = encode_json(surface.to_json())
-        case ".html":
-            content = surface.to_html().encode()
-        case ".png":
-            from zoo.report.png import rasterize
-
-            content = rasterize(surface.to_svg())
-        case _:
-            content = surface.to_svg().encode()
+    if path.suffix.lower() != NUMBERS:
+        write_report_file(path, surface.to_html, surface.to_svg)
+        return
     with writing(path):
-        atomic_write(path, content)
+        atomic_write(path, encode_json(surface.to_json()))

@@ -59,7 +59,8 @@ OTHER_OUTPUTS = {
     "SparseEncoder": "weights of words",
 }
 DTYPES = ("float32", "float16", "int8", BINARY)  # dtypes of embeddings in results
-MEAN_POOLING = Pooling()  # of models that do not say how they pool tokens
+# Of models that do not say how they pool tokens.
+MEAN_POOLING = Pooling()
 WINDOWS = "windows"  # key of results: the characters of each window of a text
 # Texts whose passages are found together. Their results appear together as well.
 DOCUMENTS_AT_ONCE = 256

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from zoo.errors import UsageError
+from zoo.report.files import PICTURES, check_report_file
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 View = Literal["attention", "similarity", "predictions"]
 VIEWS: tuple[View, ...] = ("attention", "similarity", "predictions")
-PAGES = (".html", ".htm")
-PICTURES = (".svg", ".png")
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,8 @@ def check_output(
             that writes PNG is missing.
     """
     suffix = "" if path is None else path.suffix.lower()
-    if path is not None and suffix not in (*PAGES, *PICTURES):
-        raise UsageError(
-            f"{path}: a look is written as a page or a picture",
-            "end the name in .html, .svg or .png",
-        )
+    if path is not None:
+        check_report_file(path, "a look")
     if suffix not in PICTURES:
         if settings != PictureSettings():
             raise UsageError(
@@ -59,10 +55,6 @@ def check_output(
         )
     if settings.layer == 0 and settings.view == "attention":
         raise UsageError("layers of attention are numbered from 1", "give --layer 1")
-    if suffix == ".png":
-        from zoo.report.png import require_png
-
-        require_png()
 
 
 def check_layer_and_head(checkpoint: "Checkpoint", name: str, settings: PictureSettings) -> None:

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from zoo.inspection.formats import PICTURES, PictureSettings
+from zoo.inspection.formats import PictureSettings
 from zoo.inspection.inspection import Look
 from zoo.inspection.page import render
 from zoo.inspection.picture import draw
-from zoo.io.output.atomic import atomic_write
-from zoo.io.output.full_disks import writing
+from zoo.report.files import write_report_file
 
 
 def write_output(look: Look, path: Path, settings: PictureSettings) -> None:
@@ -16,15 +15,4 @@ def write_output(look: Look, path: Path, settings: PictureSettings) -> None:
     Raises:
         UsageError: the model has no such view, layer or head.
     """
-    suffix = path.suffix.lower()
-    if suffix in PICTURES:
-        figure = draw(look, settings)
-        content = figure.encode()
-        if suffix == ".png":
-            from zoo.report.png import rasterize
-
-            content = rasterize(figure)
-    else:
-        content = render(look).encode()
-    with writing(path):
-        atomic_write(path, content)
+    write_report_file(path, lambda: render(look), lambda: draw(look, settings))

@@ -63,7 +63,7 @@ class SentencePairDataset(ExampleDataset):
             return []
         return [
             f"{truncated:,} of {len(self.pairs.labels):,} sentence pairs were longer than "
-            f"{self.objective.length:,} tokens and were cut, as in the released code"
+            f"{self.objective.length:,} tokens and were cut, as this objective does"
         ]
 
     @override

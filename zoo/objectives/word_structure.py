@@ -82,8 +82,10 @@ def select_trigrams(packed: PackedRow, masked: Ids, count: int, rng: np.random.G
     """
     segments = packed.document_ids * packed.is_text
     segments[masked] = 0
-    first, second, third = segments[:-2], segments[1:-1], segments[2:]
-    starts = np.flatnonzero((first > 0) & (first == second) & (second == third))
+    first_tokens = segments[:-2]
+    # A trigram is within one document, and none of its tokens is masked.
+    is_joined = (first_tokens == segments[1:-1]) & (first_tokens == segments[2:])
+    starts = np.flatnonzero((first_tokens > 0) & is_joined)
     is_taken = np.zeros(len(segments), dtype=bool)
     selection: list[int] = []
     for start in rng.permutation(starts).tolist():

@@ -13,7 +13,7 @@ POOLINGS: tuple[Pooling, ...] = ("mean", "first", "last", "max")
 class ProbeRecipe:
     """The classifier on a layer, and its training.
 
-    The defaults are those of Hewitt and Liang 2019 (arXiv:1909.03368), which Voita and Titov 2020
+    The defaults follow Hewitt and Liang 2019 (arXiv:1909.03368), which Voita and Titov 2020
     (arXiv:2003.12298) share: Adam, a learning rate that halves after each epoch without a lower
     loss of held-out texts, and an end after four of these in a row.
     """

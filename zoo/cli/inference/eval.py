@@ -164,6 +164,7 @@ def command(
     """
     from zoo.api.evaluating_suites import SuiteCall, require_all_files
     from zoo.api.evaluation import EvaluationCall, evaluate_files, require_output_folder
+    from zoo.api.evaluation_arguments import EvaluationArguments
     from zoo.api.task_models import SOURCE_OPTIONS
 
     if data_folder is not None:
@@ -173,28 +174,28 @@ def command(
 
     source = {name: options.pop(name) for name in SOURCE_OPTIONS}
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
-    call: dict[str, Any] = {
-        "model": ref,
-        "eval": eval_data,
-        "task": task,
-        "suite": suite,
-        "tasks": tasks,
-        "predictions": predictions,
-        "report": report,
-        "force": force,
-        "excel_safe": excel_safe,
-        "record": not no_record,
-        "compute": compute,
-        "source": source,
-        "options": options,
-    }
+    arguments = EvaluationArguments(
+        model=ref,
+        eval=eval_data,
+        task=task,
+        suite=suite,
+        tasks=tasks,
+        predictions=predictions,
+        report=report,
+        force=force,
+        excel_safe=excel_safe,
+        record=not no_record,
+        compute=compute,
+        source=source,
+        options=options,
+    )
     if output is not None:
-        measured = evaluate_files(call, output, shard=shard, resume=resume, force=force)
+        measured = evaluate_files(arguments, output, shard=shard, resume=resume, force=force)
         result(dict(measured.details), _file_lines(measured, output), as_json=as_json)
         return
     require_output_folder(shard=shard, resume=resume)
     if suite is not None:
-        suite_call = SuiteCall(**call)
+        suite_call = SuiteCall(arguments, suite)
         measured = suite_call.measure()
         result(suite_call.to_dict(measured), _suite_lines(measured), as_json=as_json)
         if predictions is not None:
@@ -204,7 +205,7 @@ def command(
             raise click.exceptions.Exit(SourceError.exit_code)
         require_all_files(measured.details["missing_files"])
         return
-    evaluation = EvaluationCall(**call)
+    evaluation = EvaluationCall(arguments)
     measured = evaluation.measure()
     lines = _lines(measured)
     # The result comes first: the disk of the files may be full.

@@ -17,7 +17,8 @@ from zoo.cli.options import (
 from zoo.cli.output import line, result
 from zoo.cli.parameter_types import PATH, IntegerRange, OutputFile, ReferenceType
 from zoo.cli.texts import refuse_file_name, text_is_text_option
-from zoo.inspection.formats import PAGES, VIEWS
+from zoo.inspection.formats import VIEWS
+from zoo.report.files import PAGES
 
 PAGE = "look.html"
 # Options of looks at one or two texts -> their defaults.
@@ -168,10 +169,10 @@ def _compare_layers(
     as_json: bool,
 ) -> None:
     """Compare the layers of one model or two over the texts of a file."""
-    from zoo.api.layers import layer_similarity, write_similarity
+    from zoo.api.layers import layer_similarity
     from zoo.inference.processing.inputs import read_records
-    from zoo.inspection.formats import PictureSettings, check_output
     from zoo.io.output.overwrite import check_file
+    from zoo.report.files import check_report_file, write_report_file
 
     context = click.get_current_context()
     if texts:
@@ -183,8 +184,8 @@ def _compare_layers(
             flag = f"--{name.replace('_', '-')}"
             raise click.UsageError(f"{flag} is not for --input", context)
     target = output or (None if as_json else Path(PAGE))
-    check_output(target, PictureSettings())
     if target is not None:
+        check_report_file(target, "a comparison of layers")
         check_file(target, force=options["force"])
     similarity = layer_similarity(
         ref,
@@ -197,7 +198,7 @@ def _compare_layers(
     )
     value = similarity.to_json()
     if target is not None:
-        write_similarity(similarity, target)
+        write_report_file(target, similarity.to_html, similarity.to_svg)
         value["output"] = str(target)
     first, second = similarity.layers
     last = similarity.matrices["cka"][-1, -1]

@@ -64,11 +64,13 @@ def read_semeval_pairs(pairs_file: Path, scores_file: Path) -> list[ScoredPair]:
     numbered_lines = enumerate(itertools.zip_longest(pair_lines, score_lines), 1)
     for number, (line, score_text) in numbered_lines:
         if line is None or score_text is None:
-            longer, shorter = pairs_file, scores_file
+            ended_file = scores_file
+            other_file = pairs_file
             if line is None:
-                longer, shorter = scores_file, pairs_file
+                ended_file = pairs_file
+                other_file = scores_file
             raise SourceError(
-                f"{shorter} ends after line {number - 1:,}, and {longer} goes on",
+                f"{ended_file} ends after line {number - 1:,}, and {other_file} goes on",
                 "each line of one is a line of the other: download both again",
             )
         if not score_text:

@@ -150,7 +150,7 @@ def refused(message: str, *runs: Path, **options: Any) -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    refused(r"x\.pdf: a loss surface is a picture, a page or numbers", tmp_path, output="x.pdf")
+    refused(r"x\.pdf: a loss surface is written as a page or a picture, or as numbers", tmp_path, output="x.pdf")
     done = warm.zoo("loss-surface", tmp_path, "--json")
     assert json.loads(done.stdout)["error"].endswith("is not a run: it has no config.yaml")
     assert done.returncode == 4

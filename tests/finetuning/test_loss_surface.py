@@ -150,7 +150,8 @@ def refused(message: str, *runs: Path, **options: Any) -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    refused(r"x\.pdf: a loss surface is written as a page or a picture, or as numbers", tmp_path, output="x.pdf")
+    message = r"x\.pdf: a loss surface is written as a page or a picture, or as numbers"
+    refused(message, tmp_path, output="x.pdf")
     done = warm.zoo("loss-surface", tmp_path, "--json")
     assert json.loads(done.stdout)["error"].endswith("is not a run: it has no config.yaml")
     assert done.returncode == 4

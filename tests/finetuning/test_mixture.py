@@ -11,6 +11,7 @@ from tests.finetuning.making import finetune, labelled, settings
 from tests.finetuning.test_every_task import TASKS, table_of
 from tests.training.runs import assert_resumes_from, records
 from zoo.cli.training.finetune import command
+from zoo.data.readers.text_io import split_name
 from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.finetuning.setup import FineTuneSetup, finetune_setup
@@ -108,6 +109,18 @@ def test_the_losses_of_rows_are_those_of_rows_read_alone(task: str, tmp_path: Pa
         expected = loss.sums[objective.context.name].item()
         assert row_sums[objective.context.name][place].item() == pytest.approx(expected, abs=2e-5)
     loader.close()
+
+
+def test_names_need_no_weights(tmp_path: Path) -> None:
+    """A name without a weight is left out; a pattern with ``=`` is no name where files match."""
+    (tmp_path / "lang=en").mkdir()
+    table = labelled(tmp_path / "lang=en" / "a.jsonl", 12)
+    values = settings("bert", table, micro_batch_size=None)
+    expected = len(make_setup(values).train_rows)
+    for path in (f"films={table}", str(tmp_path / "lang=en" / "*.jsonl")):
+        values["data"]["train"] = [path]
+        assert len(make_setup(values).train_rows) == expected
+    assert split_name(f"lang=en/*.{tmp_path.name}") == ("lang", f"en/*.{tmp_path.name}")
 
 
 BAD_INPUT = {

@@ -37,11 +37,9 @@ class TableMixture:
     counts: Mapping[str, int]
 
 
-def source_paths(
-    reader: TaskData[Any], table: TableConfig, paths: Sequence[str]
-) -> tuple[str, ...]:
+def source_paths(reader: TaskData[Any], paths: Sequence[str]) -> tuple[str, ...]:
     """Return paths as a task reads them: without names, unless the task has a use for them."""
-    if not table.weights or reader.reads_names:
+    if reader.reads_names:
         return tuple(paths)
     return tuple(split_name(path)[1] for path in paths)
 

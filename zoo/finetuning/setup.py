@@ -461,10 +461,10 @@ def read_splits(
     table = config.data
     check = partial(reader.check, table=table)
     evaluation = list[Any]()
-    train_samples = reader.read(source_paths(reader, table, table.train), table, problems.train)
+    train_samples = reader.read(source_paths(reader, table.train), table, problems.train)
     train = list(problems.train.checked(train_samples, check))
     if table.eval:
-        eval_paths = source_paths(reader, table, table.eval)
+        eval_paths = source_paths(reader, table.eval)
         eval_samples = reader.read_evaluation(eval_paths, table, problems.evaluation)
         evaluation = list(problems.evaluation.checked(eval_samples, check))
     require_samples(train, evaluation if table.eval else train)
@@ -594,8 +594,8 @@ def _data_record(
     train_rows, eval_rows = (split.rows for split in splits)
     train_review, eval_review = reviews
     record: dict[str, Any] = {
-        "train": _digests(reader.data_paths(source_paths(reader, table, table.train))),
-        "eval": _digests(reader.data_paths(source_paths(reader, table, table.eval))),
+        "train": _digests(reader.data_paths(source_paths(reader, table.train))),
+        "eval": _digests(reader.data_paths(source_paths(reader, table.eval))),
     }
     if table.unlabelled:
         record["unlabelled"] = _digests(table.unlabelled)

@@ -1,5 +1,6 @@
 """Streaming reader of the lines of a text file, optionally compressed."""
 
+import glob
 import gzip
 import os
 import re
@@ -226,6 +227,11 @@ def _check_window(file: Path, header: bytes) -> None:
 def split_name(path: str) -> tuple[str, str]:
     """Return name and path of ``NAME=FILE``; a path without a name has an empty one."""
     match = NAMED_FILE.fullmatch(path)
-    if match is None or os.path.exists(path):
+    if match is None or _names_files(path):
         return "", path
     return match[1], match[2]
+
+
+def _names_files(path: str) -> bool:
+    """Return whether a path exists, or is a pattern with matches, such as ``lang=en/*.tsv``."""
+    return os.path.exists(path) or any(glob.iglob(path, recursive=True))

@@ -308,11 +308,11 @@ def verify(
     parity: bool = True,
     on_check: "Callable[[Check], None] | None" = None,
 ) -> Verification:
-    """Verify every byte of a model, an export, a corpus or a run; ``zoo verify`` does the same.
+    """Verify every byte of a model, an export, a corpus, cleaned texts or a run, as ``zoo verify``.
 
     Args:
-        ref: directory of a model, an export, a corpus or a training run, a checkpoint of a run, or
-            the name of a model in the store.
+        ref: directory of a model, an export, a corpus, cleaned texts or a run, a checkpoint of a
+            run, or the name of a model in the store.
         parity: compare the outputs of a model with transformers, if it is installed.
         on_check: called with the result of each check: ``name``, ``outcome`` (``ok``, ``failed``
             or ``not run``) and ``detail``.

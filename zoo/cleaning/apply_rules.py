@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from zoo.cleaning.records import EXAMPLES, RemovedExample, RuleReport
 from zoo.cleaning.rules.base import CleaningRule, Removed
-from zoo.io.json import JsonStruct, encode_json
+from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -15,51 +14,7 @@ if TYPE_CHECKING:
 
     from datatrove.data import Document
 
-EXAMPLES = 3  # examples of what was dropped, for each reason
 EXAMPLE_CHARACTERS = 200
-
-
-class RemovedExample(JsonStruct):
-    """A text that a rule dropped.
-
-    Attributes:
-        id: file and number of the text.
-        text: how it begins.
-    """
-
-    id: str
-    text: str
-
-
-class RuleReport(JsonStruct):
-    """What a rule dropped.
-
-    Attributes:
-        rule: name of the rule.
-        texts: number of texts that it read.
-        dropped: reason -> number of texts that were dropped.
-        lines: reason -> number of lines that were removed from other texts.
-        examples: reason -> texts that were dropped, the first ones.
-        line_examples: lines that were removed, the first ones.
-    """
-
-    rule: str
-    texts: int = 0
-    dropped: dict[str, int] = msgspec.field(default_factory=dict)
-    lines: dict[str, int] = msgspec.field(default_factory=dict)
-    examples: dict[str, list[RemovedExample]] = msgspec.field(default_factory=dict)
-    line_examples: list[RemovedExample] = msgspec.field(default_factory=list)
-
-    def add(self, other: "RuleReport") -> None:
-        """Add what the rule dropped in another task."""
-        self.texts += other.texts
-        for counts, other_counts in ((self.dropped, other.dropped), (self.lines, other.lines)):
-            for reason, count in other_counts.items():
-                counts[reason] = counts.get(reason, 0) + count
-        for reason, examples in other.examples.items():
-            merged = self.examples.get(reason, []) + examples
-            self.examples[reason] = merged[:EXAMPLES]
-        self.line_examples = (self.line_examples + other.line_examples)[:EXAMPLES]
 
 
 class ApplyRules:

@@ -6,11 +6,10 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from zoo.cleaning.apply_rules import ApplyRules, RuleReport, report_path
+from zoo.cleaning.apply_rules import ApplyRules, report_path
 from zoo.cleaning.deduplicate import DEDUPLICATIONS, CleaningStage, Parts
 from zoo.cleaning.executors import Executor
 from zoo.cleaning.parts import (
@@ -22,6 +21,14 @@ from zoo.cleaning.parts import (
     cut_files,
     part_name,
 )
+from zoo.cleaning.records import (
+    TEXTS,
+    CleaningPlan,
+    CleaningRecord,
+    RuleReport,
+    RuleSettings,
+    StageCounts,
+)
 from zoo.cleaning.rules.base import CleaningRule
 from zoo.data.readers.documents import ReaderConfig
 from zoo.data.streams.shards import Shard
@@ -30,7 +37,7 @@ from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.files import read_regular
-from zoo.io.json import JsonStruct, encode_json, parse_json_record
+from zoo.io.json import encode_json, parse_json_record
 from zoo.io.limits import MAX_JSON_BYTES
 from zoo.io.locks import lock_at_once
 from zoo.io.output.atomic import atomic_directory, atomic_write
@@ -42,7 +49,6 @@ from zoo.io.progress import progress, progress_of_files
 from zoo.version import __version__
 
 FORMAT_VERSION = 1
-TEXTS = "texts"  # the directory of the parts in the output
 PLAN = "plan.json"
 LOCK = "lock"
 WORK_FOLDERS = ("parts", "reports", "tasks", "work")
@@ -66,75 +72,6 @@ class CleaningSpec:
     deduplications: Sequence[str] = ()
     reader: ReaderConfig = field(default_factory=ReaderConfig)
     language: str = "en"
-
-
-class RuleSettings(JsonStruct):
-    """A rule of a plan."""
-
-    name: str
-    settings: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
-class CleaningPlan(JsonStruct):
-    """What the result depends on.
-
-    Attributes:
-        zoo: version of the format.
-        created_by: version of the package.
-        sources: name of a file -> its digest, in their order.
-        parts: number of parts that the texts are cut into; 0 in records of earlier versions.
-        rules: the rules, in their order.
-        rule_files: name of a file that a rule reads -> its digest.
-        deduplications: names of the deduplications, in their order.
-        reader: separation of files into texts.
-        language: code of the language.
-    """
-
-    zoo: int
-    created_by: str
-    sources: dict[str, FileDigest]
-    rules: list[RuleSettings]
-    rule_files: dict[str, FileDigest]
-    deduplications: list[str]
-    reader: dict[str, Any]
-    language: str
-    parts: int = 0
-
-
-class StageCounts(JsonStruct):
-    """How much text is left after the rules, or after a deduplication.
-
-    Attributes:
-        name: ``rules``, or the name of the deduplication.
-        texts: number of texts.
-        characters: number of their characters.
-    """
-
-    name: str
-    texts: int
-    characters: int
-
-
-class CleaningRecord(JsonStruct):
-    """``cleaning.json``: what was cleaned, and what was dropped.
-
-    Attributes:
-        zoo: version of the format.
-        created_by: version of the package.
-        plan: what the result depends on.
-        rules: what each rule dropped.
-        stages: how much text was left after the rules and after each deduplication.
-        files: name of a file -> its digest, of every other file of the directory.
-        digest: BLAKE3 of this file.
-    """
-
-    zoo: int
-    created_by: str
-    plan: CleaningPlan
-    rules: list[RuleReport]
-    stages: list[StageCounts]
-    files: dict[str, FileDigest]
-    digest: str
 
 
 def clean(

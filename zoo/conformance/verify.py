@@ -1,4 +1,4 @@
-"""Verification of models, exports, corpora and runs on disk against their manifests."""
+"""Verification of models, exports, texts, corpora and runs on disk against their manifests."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,6 +23,8 @@ REMEDY = "make it again"
 
 def verify(path: Path, *, reference: bool = True) -> Iterator[Check]:
     """Check a directory that a command wrote, and yield the result of each check."""
+    from zoo.cleaning.records import is_cleaned
+    from zoo.cleaning.verify import verify_cleaned_texts
     from zoo.data.corpus import is_corpus
     from zoo.data.verify import verify_corpus
     from zoo.training.state.verify import (
@@ -36,13 +38,15 @@ def verify(path: Path, *, reference: bool = True) -> Iterator[Check]:
         yield from verify_model(path, reference=reference)
     elif is_corpus(path):
         yield from verify_corpus(path)
+    elif is_cleaned(path):
+        yield from verify_cleaned_texts(path)
     elif is_run(path):
         yield from verify_run(path)
     elif is_run_checkpoint(path):
         yield from verify_run_checkpoint(path)
     else:
         raise UsageError(
-            f"{path} is not a converted checkpoint, export, corpus or run",
+            f"{path} is not a converted checkpoint, export, corpus, run or cleaned texts",
             "`zoo convert` makes a checkpoint",
         )
 

@@ -260,6 +260,33 @@ def describe_corpus(path: Path) -> tuple[dict[str, Any], list[str]]:
     return value, lines
 
 
+def describe_cleaned_texts(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the values and the lines on cleaned texts."""
+    from zoo.cleaning.records import read_cleaning_record
+
+    record = read_cleaning_record(path)
+    stages = []
+    rows = []
+    for stage in record.stages:
+        stages.append({"name": stage.name, "texts": stage.texts, "characters": stage.characters})
+        rows.append((stage.name, f"{stage.texts:,}", f"{stage.characters:,}"))
+    facts = {
+        "cleaned texts": str(path),
+        "sources": f"{len(record.plan.sources):,} files",
+        "rules": ", ".join(rule.name for rule in record.plan.rules) or "none",
+        "on disk": format_bytes(directory_bytes(path)),
+    }
+    next_command = shlex.join(["zoo", "corpus", "build", str(path), "-o", f"{path.name}-corpus"])
+    lines = [
+        *fields(facts),
+        "",
+        *table(rows, ("left after", "texts", "characters")),
+        "",
+        f"next: {next_command}",
+    ]
+    return {"path": str(path), "stages": stages}, lines
+
+
 def describe_values(value: Mapping[str, Any], *, following: str) -> list[str]:
     """Return the lines on a model that is not here, or not converted."""
     facts = {}

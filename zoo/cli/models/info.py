@@ -37,7 +37,7 @@ Examples:
 def command(
     ref: str, as_json: bool, revision: str | None, lock: Path | None, **options: Any
 ) -> None:
-    """Describe a model, an export, a run or a corpus, without loading weights.
+    """Describe a model, an export, a run, a corpus or cleaned texts, without loading weights.
 
     A directory is described from its files, a name of the registry from its row, and a Hub
     repository from its configuration, which is the only file downloaded. --verbose adds the classes
@@ -65,10 +65,13 @@ def command(
 
 
 def _own(path: Path) -> Described | None:
-    """Return values and lines on a run, also of several seeds or stages, or on a corpus."""
+    """Return values and lines on texts, a corpus, or a run, also of several seeds or stages."""
+    from zoo.cleaning.records import is_cleaned
     from zoo.cli.models import describe
     from zoo.data.corpus import is_corpus
 
+    if is_cleaned(path):
+        return _lazily(*describe.describe_cleaned_texts(path))
     if is_corpus(path):
         return _lazily(*describe.describe_corpus(path))
     if (path / "seeds.json").is_file():

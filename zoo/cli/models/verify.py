@@ -22,7 +22,7 @@ Examples:
 @click.option("--no-parity", is_flag=True, help="Skip the comparison with transformers.")
 @common_options
 def command(ref: str, no_parity: bool, as_json: bool) -> None:
-    """Verify every byte of a converted model, an export, a corpus or a training run.
+    """Verify every byte of a converted model, an export, a corpus, cleaned texts or a run.
 
     REF is a directory of one of these, a checkpoint of a training run, or the name of a model in
     the store. For a model, digests, the mapping of tensors, the round trip and ties are checked.

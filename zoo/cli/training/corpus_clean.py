@@ -22,8 +22,8 @@ from zoo.cli.training.options import (
 )
 
 if TYPE_CHECKING:
-    from zoo.cleaning.clean import CleaningRecord
     from zoo.cleaning.executors import Executor
+    from zoo.cleaning.records import CleaningRecord
     from zoo.cleaning.rules.base import CleaningRule
 
 DEDUPLICATIONS = ("lines", "spans", "substrings", "documents")

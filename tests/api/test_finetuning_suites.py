@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -16,7 +19,7 @@ from tests.suites.glue_folder import make_glue
 from tests.suites.superglue_folder import make_superglue
 from tests.tasks.seq2seq.making import model as t5
 from tests.tasks.seq2seq.making import t5_hub
-from tests.training.runs import cut, records
+from tests.training.runs import assert_same, cut, lines, records, wait_until
 from zoo.errors import SourceError, UsageError
 
 __all__ = ["hub_checkpoint", "t5", "t5_hub"]
@@ -98,6 +101,58 @@ def test_the_table_of_the_command_names_missing_tasks(model: Path, tmp_path: Pat
     assert lines[2].startswith("average of 1 of 9")
 
 
+def test_a_task_that_fails_loses_no_other(model: Path, tmp_path: Path) -> None:
+    data = make_superglue(tmp_path / "SuperGLUE", 4)
+    rows = [json.loads(line) for line in (data / "BoolQ/train.jsonl").read_text().splitlines()]
+    rows[2]["label"] = "maybe"
+    (data / "BoolQ/train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    runs = tmp_path / "runs"
+    (runs / "copa").mkdir(parents=True)
+    (runs / "copa" / "notes.txt").write_text("not a run")
+    command = ["finetune", model, "--suite", "superglue", data, "--tasks", "boolq,cb,copa", "-o"]
+    command += [runs, "--auto-resume", "--max-steps", "1", "--preset", "default", "--device", "cpu"]
+    done = warm.zoo(*command)
+    assert done.returncode == 2, done.stderr
+    table = done.stdout.splitlines()
+    assert table[1].startswith("cb ") and table[2].startswith("average of 1 of 8")
+    *_, message, boolq, copa = done.stderr.splitlines()
+    assert message.startswith("error: boolq, copa failed; correct what these lines name")
+    assert "BoolQ/train.jsonl:3: the label is 'maybe'" in boolq
+    assert "copa is not a run, it has no run.json; move it away" in copa
+    recorded = json.loads((runs / "suite.json").read_text())
+    assert list(recorded["failures"]) == ["boolq", "copa"] and "boolq" in recorded["missing"]
+
+    # The run is finished, and its model is of another task.
+    shutil.copytree(runs / "cb", runs / "wic")
+    (runs / "boolq").mkdir()
+    shutil.copy(runs / "cb" / "run.json", runs / "boolq")
+    command = ["eval", runs, "--suite", "superglue", data, "--tasks", "boolq,cb,wic", "--no-record"]
+    done = warm.zoo(*command)
+    assert done.returncode == 4, done.stderr
+    assert done.stdout.splitlines()[2].startswith("average of 1 of 3")
+    assert f"boolq: {runs / 'boolq'} has no model, its training has not ended" in done.stderr
+    assert (
+        "wic/model has the labels entailment, contradiction, and the task"
+        in done.stderr.splitlines()[-1]
+    )
+    done = warm.zoo(*command, "--json")
+    values = json.loads(done.stdout)
+    assert done.returncode == 4 and list(values["failures"]) == ["boolq", "wic"]
+
+
+def test_an_error_of_all_tasks_ends_the_suite(model: Path, tmp_path: Path) -> None:
+    data = make_superglue(tmp_path / "SuperGLUE", 4)
+    options: dict[str, Any] = {"output": tmp_path / "runs", "settings": {"learning_rat": 1}}
+    with pytest.raises(UsageError, match="there is no setting learning_rat"):
+        zoo.finetune_suite(model, "superglue", data, **options)
+    assert not (tmp_path / "runs").exists()
+    for title in ("BoolQ", "CB"):
+        (data / title / "train.jsonl").write_text("")
+    with pytest.raises(UsageError, match="no task can be trained") as caught:
+        zoo.finetune_suite(model, "superglue", data, tasks="boolq,cb", output=tmp_path / "runs")
+    assert len(caught.value.details) == 2
+
+
 def test_wrong_calls_are_refused(model: Path, tmp_path: Path) -> None:
     data = make_glue(tmp_path / "GLUE", 3)
     cases: list[tuple[dict[str, Any], str]] = [
@@ -131,6 +186,37 @@ def test_wrong_calls_are_refused(model: Path, tmp_path: Path) -> None:
     assert done.returncode == 2 and "is a folder of --suite" in done.stderr
     done = warm.zoo("finetune", str(model), str(data), "--suite", "glue")
     assert done.returncode == 2 and "name it with -o" in done.stderr
+
+
+@pytest.mark.long
+def test_a_suite_that_is_killed_ends_as_an_unbroken_one(model: Path, tmp_path: Path) -> None:
+    """Kill the process in each of four runs, with SIGKILL, and compare all runs at the end."""
+    data = make_superglue(tmp_path / "SuperGLUE", 8)
+    runs = tmp_path / "runs"
+    command = [sys.executable, "-m", "zoo", "finetune", str(model), "--suite", "superglue"]
+    command += [str(data), "--tasks", "cb,wsc", "--seeds", "2", "-o", str(runs), "--auto-resume"]
+    command += ["--max-steps", "30", "--preset", "default", "--batch-size", "4", "--device", "cpu"]
+    command += ["--threads", "1", "--set=save_steps=2", "--set=eval_steps=4"]
+    command += ["--set=logging_steps=1", "--set=save_total_limit=2", "--keep-optimizer"]
+    subprocess.run(command, check=True, capture_output=True)
+    unbroken = tmp_path / "unbroken"
+    runs.rename(unbroken)  # Settings have the paths of tables, which are the same now.
+    directories = [f"{task}/seed-{seed}" for task in ("cb", "wsc") for seed in (0, 1)]
+    for directory in directories:
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        wait_until(lambda: lines(runs / directory) >= 5, process)  # noqa: B023
+        process.kill()
+        _, errors = process.communicate()
+        assert process.returncode == -signal.SIGKILL, errors
+        assert not (runs / directory / "model").exists()
+        assert not (runs / "suite.json").exists()
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "means and standard deviations over 2 seeds" in done.stdout
+    for directory in directories:
+        assert_same(unbroken / directory, runs / directory)
+    assert (runs / "suite.json").read_bytes() == (unbroken / "suite.json").read_bytes()
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.evaluation.base import Result
     from zoo.inference import Need, Session
-    from zoo.suites.base import Suite
+    from zoo.suites.base import Suite, SuiteResult
 
 NO_DATA = Path()  # Stands for the folder of a suite that reads none.
 
@@ -108,11 +108,11 @@ class SuiteCall:
             )
         return folder
 
-    def measure(self) -> "Result":
+    def measure(self) -> "SuiteResult":
         """Evaluate the models, and record the results."""
         from zoo.suites.evaluate import evaluate_suite, find_models
 
-        result = evaluate_suite(
+        return evaluate_suite(
             self._suite,
             find_models(self._suite, self._suite.select_tasks(self._tasks), self.reference),
             self._data,
@@ -122,7 +122,6 @@ class SuiteCall:
             record=self._record,
             on_predictions=None if self._predictions is None else self._write_predictions,
         )
-        return result.to_result()
 
     def _write_predictions(self, name: str, content: str) -> None:
         """Write a file of the leaderboard."""
@@ -178,12 +177,3 @@ def split_names(names: str | Sequence[str]) -> list[str]:
             if name.strip():
                 separate_names.append(name.strip())
     return separate_names
-
-
-def require_all_files(missing_files: Mapping[str, str]) -> None:
-    """Check that no task of a suite lacked its files; raises ``SourceError``."""
-    if missing_files:
-        raise SourceError(
-            f"the files of {', '.join(missing_files)} are missing",
-            "add them, or select other tasks with --tasks",
-        )

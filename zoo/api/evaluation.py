@@ -143,7 +143,7 @@ def evaluate(
         return evaluate_files(arguments, folder, shard=shard, resume=resume, force=force)
     require_output_folder(shard=shard, resume=resume)
     if suite is not None:
-        return SuiteCall(arguments, suite).measure()
+        return SuiteCall(arguments, suite).measure().to_result()
     evaluation = EvaluationCall(arguments)
     result = evaluation.measure(on_prediction)
     evaluation.write(result)

@@ -3,14 +3,14 @@
 import logging
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zoo.api.arguments import AnyPath, as_path, as_reference, checked
 from zoo.api.evaluating_suites import open_suite_model, split_names
 from zoo.api.training import finetune
-from zoo.errors import SourceError, UsageError
+from zoo.errors import SourceError, UsageError, ZooError
 from zoo.io.json import encode_json
 from zoo.io.numbers import int_from_environment
 from zoo.io.output.atomic import atomic_write
@@ -53,6 +53,7 @@ class SuiteTraining:
             their standard deviation (n - 1; absent for one seed), and ``values``.
         missing: names of averaged tasks without a result.
         missing_files: name of a task whose files are missing -> what is missing.
+        failures: name of a task that failed -> its error, which says what to do.
     """
 
     path: Path
@@ -62,6 +63,7 @@ class SuiteTraining:
     tasks: Mapping[str, Mapping[str, Mapping[str, Any]]]
     missing: Sequence[str] = ()
     missing_files: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, ZooError] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the command prints with ``--json``."""
@@ -73,6 +75,7 @@ class SuiteTraining:
             "tasks": {name: dict(metrics) for name, metrics in self.tasks.items()},
             "missing": list(self.missing),
             "missing_files": dict(self.missing_files),
+            "failures": {name: str(error) for name, error in self.failures.items()},
         }
 
 
@@ -90,8 +93,9 @@ def finetune_suite(
 ) -> SuiteTraining:
     """Fine-tune a model on each task of a suite, and evaluate it; as ``zoo finetune --suite``.
 
-    Each task is a run in a directory with its name. A task whose files are missing is named in a
-    warning, and the others are trained.
+    Each task is a run in a directory with its name. A task whose files are missing or damaged, or
+    whose run fails or cannot be resumed, is named in a warning, and the others are trained. With
+    several processes, the first run that fails ends all.
 
     Args:
         model: reference to a model, a family for random weights, or a YAML file of settings.
@@ -111,7 +115,7 @@ def finetune_suite(
     Raises:
         UsageError: the suite or an option is unknown, or the directory exists.
         SourceError: the model is missing, or the files of all tasks.
-        VerificationError: a file is damaged, or a loss is not finite.
+        ZooError: all tasks failed, with the exit code of the first one.
         Interrupted: a signal came; the same call with ``auto_resume`` continues.
 
     Example:
@@ -138,47 +142,93 @@ def finetune_suite(
     is_main_process = int_from_environment("RANK", 0) == 0
     is_new = not path.exists()
     try:
-        trainings, missing_files = _prepare(
+        prepared = _prepare(
             declaration,
             names,
             data_path,
             path / TABLES,
             text_to_text=_is_text_to_text(reference, offline=bool(options.get("offline"))),
         )
-        runs = _train(reference, path, trainings, seeds, options)
+        runs, failures = _train(reference, path, prepared, seeds, options)
     finally:
         if is_main_process and is_new and path.is_dir():
             discard_unused(path, TABLES)  # No run has begun.
     results = []
     if is_main_process:
         results = _evaluate(declaration, names, data_path, runs, options)
-    result = _summarize(declaration, path, runs, results, missing_files)
+    result = _summarize(declaration, path, runs, results, prepared.missing_files, failures)
     if results:
         with writing(path / RESULTS, remains=f"the runs in {path} remain"):
             atomic_write(path / RESULTS, encode_json(result.to_dict()))
     return result
 
 
+class PreparedTasks(NamedTuple):
+    """What the tasks of a suite are trained on, by their names."""
+
+    data: "Mapping[str, TrainingData]"
+    missing_files: Mapping[str, str]  # What is missing of tasks without files.
+    failures: Mapping[str, ZooError]  # Errors of tasks whose files do not suit them.
+
+
 def _train(
     reference: str,
     path: Path,
-    trainings: "Mapping[str, TrainingData]",
+    prepared: PreparedTasks,
     seeds: int | None,
     options: Mapping[str, Any],
-) -> dict[str, Path]:
-    """Train a model for each task, or continue; return the directories of the runs."""
-    runs = {}
-    for number, (name, training) in enumerate(trainings.items(), 1):
-        LOG.info("task %s of %s: %s", number, len(trainings), name)
-        runs[name] = path / name
-        finetune(
-            reference,
-            output=path / name,
-            auto_resume=True,
-            seeds=seeds,
-            **_options_of_task(options, training),
+) -> tuple[dict[str, Path], dict[str, ZooError]]:
+    """Train a model for each task, or continue.
+
+    Returns:
+        The directories of the runs, and the errors of tasks that failed, by name.
+
+    Raises:
+        ZooError: no task has a run, or two failed in the same way before any had one: their data
+            is not the cause.
+    """
+    from zoo.suites.failures import ends_suite, no_result
+
+    # Other processes do not know that one has failed, and would wait for it.
+    is_single_process = int_from_environment("WORLD_SIZE", 1) == 1
+    runs: dict[str, Path] = {}
+    failures = dict(prepared.failures)
+    for number, (name, training) in enumerate(prepared.data.items(), 1):
+        LOG.info("task %s of %s: %s", number, len(prepared.data), name)
+        directory = path / name
+        try:
+            _require_run(directory)
+            finetune(
+                reference,
+                output=directory,
+                auto_resume=True,
+                seeds=seeds,
+                **_options_of_task(options, training),
+            )
+        except ZooError as error:
+            if ends_suite(error) or not is_single_process:
+                raise
+            if not runs and str(error) in map(str, failures.values()):
+                raise
+            LOG.warning("warning: %s fails: %s", name, error)
+            failures[name] = error
+            continue
+        runs[name] = directory
+    if not runs:
+        raise no_result(failures, "no task was trained")
+    return runs, failures
+
+
+def _require_run(path: Path) -> None:
+    """Check that a directory holds a run, which is resumed, or does not exist."""
+    from zoo.training.state.progress import is_seed_directory
+    from zoo.training.state.run_manifest import MANIFEST
+
+    if path.exists() and not (path / MANIFEST).is_file() and not is_seed_directory(path):
+        raise UsageError(
+            f"{path} is not a run, it has no {MANIFEST}",
+            "move it away; --auto-resume then trains the task from the beginning",
         )
-    return runs
 
 
 def _require_possible(options: Mapping[str, Any]) -> None:
@@ -213,10 +263,17 @@ def _is_text_to_text(reference: str, *, offline: bool) -> bool:
 
 def _prepare(
     suite: "Suite", names: Sequence[str], data: Path, folder: Path, *, text_to_text: bool
-) -> "tuple[dict[str, TrainingData], dict[str, str]]":
-    """Return the data of the tasks that are trained, and what is missing of others."""
+) -> PreparedTasks:
+    """Find and check the data of the tasks that are trained.
+
+    Raises:
+        ZooError: there is none.
+    """
+    from zoo.suites.failures import ends_suite, no_result
+
     trainings = {}
     missing_files = {}
+    failures: dict[str, ZooError] = {}
     first_error = None
     for task in suite.select_tasks(names):
         try:
@@ -226,13 +283,21 @@ def _prepare(
             missing_files[task.name] = error.what
             LOG.warning("warning: %s is not trained: %s", task.name, error.what)
             continue
+        except ZooError as error:
+            if ends_suite(error):
+                raise
+            LOG.warning("warning: %s is not trained: %s", task.name, error)
+            failures[task.name] = error
+            continue
         if training is not None:
             trainings[task.name] = training
+    if not trainings and failures:
+        raise no_result(failures, "no task can be trained")
     if not trainings:
         raise first_error or UsageError(
             f"no model is trained for {', '.join(names)}", "select other tasks with --tasks"
         )
-    return trainings, missing_files
+    return PreparedTasks(trainings, missing_files, failures)
 
 
 def _options_of_task(options: Mapping[str, Any], training: "TrainingData") -> dict[str, Any]:
@@ -294,20 +359,38 @@ def _summarize(
     runs: Mapping[str, Path],
     results: "Sequence[SuiteResult]",
     missing_files: Mapping[str, str],
+    failures: Mapping[str, ZooError],
 ) -> SuiteTraining:
-    """Return mean and spread over the results of the seeds."""
+    """Return mean and spread over the results of the seeds, of the tasks that all seeds have."""
     tasks: dict[str, dict[str, dict[str, Any]]] = {}
     average: dict[str, Any] = {}
+    from zoo.suites.failures import no_result
+
+    all_failures = dict(failures)
+    for result in results:
+        for name, error in result.failures.items():
+            all_failures.setdefault(name, error)
+    complete_results = []
+    for result in results:
+        scores = {}
+        for name, score in result.scores.items():
+            if name not in all_failures:
+                scores[name] = score
+        complete_results.append(replace(result, scores=scores))
     if results:
-        average = spread([result.average for result in results])
-    for name in results[0].scores if results else ():
-        scores = [result.scores[name] for result in results]
+        if not complete_results[0].scores:
+            raise no_result(all_failures, "no task was evaluated with all seeds")
+        average = spread([result.average for result in complete_results])
+    for name in complete_results[0].scores if results else ():
+        task_scores = [result.scores[name] for result in complete_results]
         tasks[name] = {}
-        for metric in scores[0].metrics:
-            tasks[name][metric] = spread([score.metrics[metric] for score in scores])
-        tasks[name][SCORE] = spread([score.score for score in scores])
+        for metric in task_scores[0].metrics:
+            tasks[name][metric] = spread([score.metrics[metric] for score in task_scores])
+        tasks[name][SCORE] = spread([score.score for score in task_scores])
     missing = [task.name for task in suite.tasks if task.is_averaged and task.name not in tasks]
-    return SuiteTraining(path, suite.name, runs, average, tasks, missing, missing_files)
+    return SuiteTraining(
+        path, suite.name, runs, average, tasks, missing, missing_files, all_failures
+    )
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:

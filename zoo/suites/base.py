@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from zoo.errors import UsageError, did_you_mean
+from zoo.errors import UsageError, ZooError, did_you_mean
 from zoo.evaluation.base import Result
 from zoo.evaluation.record import evaluation_record, record_evaluation
 from zoo.tasks import make_evaluation
@@ -287,12 +287,15 @@ class SuiteResult:
         scores: name of a task -> its score.
         without_model: names of tasks that no model was given for, or that the model cannot do.
         missing_files: name of a task whose files are missing -> what is missing.
+        failures: name of a task that failed -> its error. A task that failed on its test file has
+            a score.
     """
 
     suite: Suite
     scores: Mapping[str, TaskScore]
     without_model: Sequence[str] = ()
     missing_files: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, ZooError] = field(default_factory=dict)
 
     # Key of the metrics of ``to_result``.
     AVERAGE: ClassVar[str] = "average"
@@ -300,13 +303,18 @@ class SuiteResult:
     @property
     def average(self) -> float:
         """The average over the tasks that were evaluated, in percent."""
-        names = set(self._averaged(self.scores)) or self.scores.keys()
-        return self.suite.average({name: self.scores[name] for name in names})
+        return self.suite.average({name: self.scores[name] for name in self.averaged})
+
+    @property
+    def averaged(self) -> list[str]:
+        """Names of the tasks with a score that the average is over."""
+        return list(self._averaged(self.scores)) or list(self.scores)
 
     @property
     def missing(self) -> list[str]:
         """Names of the averaged tasks that were not evaluated."""
-        return list(self._averaged({*self.without_model, *self.missing_files}))
+        names = {*self.without_model, *self.missing_files, *self.failures}
+        return list(self._averaged(names - self.scores.keys()))
 
     def _averaged(self, names: Collection[str]) -> Iterator[str]:
         for task in self.suite.tasks:
@@ -323,5 +331,6 @@ class SuiteResult:
             "tasks": tasks,
             "missing": self.missing,
             "missing_files": dict(self.missing_files),
+            "failures": {name: str(error) for name, error in self.failures.items()},
         }
         return Result({self.AVERAGE: self.average}, details)

@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from zoo.checkpoint.records import CONFIG
-from zoo.errors import SourceError, UsageError
+from zoo.errors import SourceError, UsageError, ZooError
 from zoo.evaluation.record import is_recordable
-from zoo.suites.base import Suite, SuiteModel, SuiteResult, SuiteTask
+from zoo.suites.base import Suite, SuiteModel, SuiteResult, SuiteTask, TaskScore
+from zoo.suites.failures import ends_suite, no_result
+from zoo.training.state.location import resume_command
+from zoo.training.state.progress import is_seed_directory
+from zoo.training.state.run_manifest import MANIFEST
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -125,12 +129,18 @@ class SuiteModels:
         self._last_reference = ""
         self._last_model: SuiteModel | None = None
 
+    @property
+    def has_failed_for_all(self) -> bool:
+        """Whether the only model of all tasks could not be loaded."""
+        return self._last_model is None and len(set(self.references.values())) == 1
+
     def load(self, task: SuiteTask) -> SuiteModel:
         """Return the model of a task, which has one."""
         reference = self.references[task.model_name]
         if self._last_model is not None and reference == self._last_reference:
             return self._last_model
         self._last_model = None  # Its memory is needed for the next one.
+        _require_finished(Path(reference))
         checkpoint, session = self._open_model(reference)
         record = self._record and is_recordable(reference, checkpoint)
         model = SuiteModel(checkpoint, session, self._limit, record)
@@ -143,6 +153,16 @@ class SuiteModels:
         self._last_reference = reference
         self._last_model = model
         return model
+
+
+def _require_finished(path: Path) -> None:
+    """Check that a directory is not a run whose training has not ended; raises ``SourceError``."""
+    has_begun = (path / MANIFEST).is_file() or is_seed_directory(path)
+    if has_begun and not (path / MODEL).is_dir():
+        raise SourceError(
+            f"{path} has no model, its training has not ended",
+            f"`{resume_command('finetune', path)}` ends it",
+        )
 
 
 def evaluate_suite(
@@ -158,7 +178,8 @@ def evaluate_suite(
 ) -> SuiteResult:
     """Return the scores of one model, or of a model for each task.
 
-    A task whose files are missing is named in a warning, and the other tasks are evaluated.
+    A task whose files are missing, or that fails, is named in a warning, and the other tasks are
+    evaluated.
 
     Args:
         suite: the suite.
@@ -175,45 +196,76 @@ def evaluate_suite(
         UsageError: there is no such task, no model of one, or one that does not suit its task.
         SourceError: no task has its files.
     """
-    selected_tasks = suite.select_tasks(tasks)
     models = SuiteModels(suite, references, open_model, limit=limit, record=record)
-    tasks_with_model = []
-    without_model = []
-    for task in selected_tasks:
-        if task.model_name in models.references:
-            tasks_with_model.append(task)
-        else:
-            without_model.append(task.name)
-    if not tasks_with_model:
-        raise UsageError(
-            f"there is no model of {', '.join(without_model)}",
-            f"select tasks that have one with --tasks: {', '.join(models.references)}",
-        )
+    tasks_with_model, without_model = _divide_by_model(suite.select_tasks(tasks), references)
     # All files are found before the first model is evaluated.
     task_files = TaskFiles.find(
         tasks_with_model, data, test=on_predictions is not None, required=tasks
     )
     for name, problem in task_files.missing.items():
         LOG.warning("warning: %s is not evaluated: %s", name, problem)
-    scores = {}
-    obstacles = {}
+    scores: dict[str, TaskScore] = {}
+    obstacles: dict[str, str] = {}
+    failures: dict[str, ZooError] = {}
     for task in tasks_with_model:
         if task.name not in task_files.files and task.name not in task_files.test_files:
             continue
-        model = models.load(task)
-        obstacle = task.obstacle(model)
-        if obstacle:
-            LOG.warning("warning: %s is not evaluated: %s", task.name, obstacle)
-            obstacles[task.name] = obstacle
-            continue
-        LOG.info("%s: %s", suite.title, task.title)
-        if task.name in task_files.files:
-            scores[task.name] = task.evaluate(model, task_files.files[task.name])
-        if on_predictions is not None and task.name in task_files.test_files:
-            for name, content in task.predict(model, task_files.test_files[task.name]).items():
-                on_predictions(name, content)
+        try:
+            model = models.load(task)
+            obstacle = task.obstacle(model)
+            if obstacle:
+                LOG.warning("warning: %s is not evaluated: %s", task.name, obstacle)
+                obstacles[task.name] = obstacle
+                continue
+            LOG.info("%s: %s", suite.title, task.title)
+            if task.name in task_files.files:
+                scores[task.name] = task.evaluate(model, task_files.files[task.name])
+            if on_predictions is not None and task.name in task_files.test_files:
+                _predict(task, model, task_files.test_files[task.name], on_predictions)
+        except ZooError as error:
+            if ends_suite(error) or models.has_failed_for_all:
+                raise
+            LOG.warning("warning: %s fails: %s", task.name, error)
+            failures[task.name] = error
     if not scores:
-        problems = {**obstacles, **task_files.missing}
-        reasons = [f"{name}: {problem}" for name, problem in problems.items()]
-        raise UsageError(f"no task was evaluated: {'; '.join(reasons)}", "select other tasks")
-    return SuiteResult(suite, scores, [*without_model, *obstacles], task_files.missing)
+        raise _no_score(failures, {**obstacles, **task_files.missing})
+    return SuiteResult(suite, scores, [*without_model, *obstacles], task_files.missing, failures)
+
+
+def _divide_by_model(
+    tasks: Sequence[SuiteTask], references: Mapping[str, str]
+) -> tuple[list[SuiteTask], list[str]]:
+    """Return the tasks that have a model, and the names of the others.
+
+    Raises:
+        UsageError: none has a model.
+    """
+    tasks_with_model = []
+    without_model = []
+    for task in tasks:
+        if task.model_name in references:
+            tasks_with_model.append(task)
+        else:
+            without_model.append(task.name)
+    if not tasks_with_model:
+        raise UsageError(
+            f"there is no model of {', '.join(without_model)}",
+            f"select tasks that have one with --tasks: {', '.join(references)}",
+        )
+    return tasks_with_model, without_model
+
+
+def _predict(
+    task: SuiteTask, model: SuiteModel, test_files: Sequence[Path], on_predictions: OnPredictions
+) -> None:
+    """Pass the answers to the test files of a task on."""
+    for name, content in task.predict(model, test_files).items():
+        on_predictions(name, content)
+
+
+def _no_score(failures: Mapping[str, ZooError], problems: Mapping[str, str]) -> ZooError:
+    """Return the error of a suite of which no task was evaluated; problems by name of the task."""
+    if failures:
+        return no_result(failures, "no task was evaluated")
+    reasons = [f"{name}: {problem}" for name, problem in problems.items()]
+    return UsageError(f"no task was evaluated: {'; '.join(reasons)}", "select other tasks")

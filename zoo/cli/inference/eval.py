@@ -22,6 +22,7 @@ from zoo.cli.options import (
 )
 from zoo.cli.output import note, result, table
 from zoo.cli.parameter_types import InputFile, LocalPath, OutputFile, OutputPath
+from zoo.cli.suites import require_all_tasks, suite_table
 from zoo.cli.task_options import (
     TaskCommand,
     table_of_suites,
@@ -29,10 +30,11 @@ from zoo.cli.task_options import (
     task_options,
     tasks_option,
 )
-from zoo.errors import SourceError, UsageError
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from zoo.evaluation.base import Result
+    from zoo.suites.base import SuiteResult
 
 MAX_ROWS = 20  # Labels or prompts that are printed.
 LINE_WIDTH = 80
@@ -162,7 +164,7 @@ def command(
     The result is written into the manifest of the model's directory, and is in the model card. A
     name of the store, the registry or the Hub keeps its manifest.
     """
-    from zoo.api.evaluating_suites import SuiteCall, require_all_files
+    from zoo.api.evaluating_suites import SuiteCall
     from zoo.api.evaluation import EvaluationCall, evaluate_files, require_output_folder
     from zoo.api.evaluation_arguments import EvaluationArguments
     from zoo.api.task_models import SOURCE_OPTIONS
@@ -196,14 +198,17 @@ def command(
     require_output_folder(shard=shard, resume=resume)
     if suite is not None:
         suite_call = SuiteCall(arguments, suite)
-        measured = suite_call.measure()
-        result(suite_call.to_dict(measured), _suite_lines(measured), as_json=as_json)
+        suite_result = suite_call.measure()
+        values = suite_call.to_dict(suite_result.to_result())
+        result(values, _suite_lines(suite_result), as_json=as_json)
         if predictions is not None:
             note(f"predictions: {predictions}")
-        if as_json and measured.details["missing_files"]:
-            # The object names them. An error would be a second object.
-            raise click.exceptions.Exit(SourceError.exit_code)
-        require_all_files(measured.details["missing_files"])
+        require_all_tasks(
+            suite_result.failures,
+            suite_result.missing_files,
+            hint="correct what these lines name, or select other tasks with --tasks",
+            as_json=as_json,
+        )
         return
     evaluation = EvaluationCall(arguments)
     measured = evaluation.measure()
@@ -367,22 +372,14 @@ def _level_cells(
     return cells
 
 
-def _suite_lines(measured: "Result") -> list[str]:
+def _suite_lines(measured: "SuiteResult") -> list[str]:
     """Return the table of a suite's tasks, and the average."""
-    tasks = measured.details["tasks"]
     rows = []
-    for name, numbers in tasks.items():
-        metrics = [metric for metric in numbers if metric != "score"]
-        values = " / ".join(f"{100 * numbers[metric]:.1f}" for metric in metrics)
-        rows.append((name, " / ".join(metrics), values, f"{numbers['score']:.1f}"))
-    missing = measured.details["missing"]
-    average = f"{measured.metrics['average']:.1f}"
-    title = f"average of {len(tasks)} of {len(tasks) + len(missing)}" if missing else "average"
-    rows.append((title, "", "", average))
-    lines = table(rows, ("task", "metrics", "values", "score"))
-    if missing:
-        lines += ["", f"missing: {', '.join(missing)}"]
-    return lines
+    for name, score in measured.scores.items():
+        values = " / ".join(f"{100 * value:.1f}" for value in score.metrics.values())
+        rows.append((name, " / ".join(score.metrics), values, f"{score.score:.1f}"))
+    average = f"{measured.average:.1f}"
+    return suite_table(rows, average, len(measured.averaged), measured.missing)
 
 
 def _format(value: float) -> str:

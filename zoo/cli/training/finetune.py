@@ -8,8 +8,9 @@ import click
 from zoo.cli.completion import PRESET, SUITE
 from zoo.cli.file_lists import DependentArgument
 from zoo.cli.options import common_options, count_option, global_tokens_option, shared_option
-from zoo.cli.output import result, table
+from zoo.cli.output import result
 from zoo.cli.parameter_types import REFERENCE, InputFile
+from zoo.cli.suites import require_all_tasks, suite_table
 from zoo.cli.task_options import (
     TaskCommand,
     table_of_suites,
@@ -30,11 +31,13 @@ from zoo.cli.training.options import (
     weight_option,
 )
 from zoo.cli.training.runs import print_training, reporting_once, runs_options
-from zoo.errors import SourceError, UsageError
+from zoo.errors import UsageError
 from zoo.io.numbers import int_from_environment
+from zoo.plugins.suites import find_suite
 
 if TYPE_CHECKING:
     from zoo.api.finetuning_suites import SuiteTraining
+    from zoo.suites.base import Suite
 
 
 @click.command(
@@ -167,7 +170,6 @@ def _finetune_suite(
     as_json: bool,
 ) -> None:
     """Train and evaluate the tasks of a suite; only the main process prints."""
-    from zoo.api.evaluating_suites import require_all_files
     from zoo.api.finetuning_suites import finetune_suite
 
     if model is None or data_folder is None:
@@ -182,10 +184,13 @@ def _finetune_suite(
     if int_from_environment("RANK", 0) != 0:
         return
     result(training.to_dict(), _suite_lines(training), as_json=as_json)
-    if as_json and training.missing_files:
-        # The object names them. An error would be a second object.
-        raise click.exceptions.Exit(SourceError.exit_code)
-    require_all_files(training.missing_files)
+    require_all_tasks(
+        training.failures,
+        training.missing_files,
+        hint="correct what these lines name, or move a damaged run away, and repeat the command "
+        "with --auto-resume",
+        as_json=as_json,
+    )
 
 
 def _suite_lines(training: "SuiteTraining") -> list[str]:
@@ -196,14 +201,10 @@ def _suite_lines(training: "SuiteTraining") -> list[str]:
         cells = [_percent(numbers[metric], 100) for metric in metrics]
         score = _percent(numbers["score"], 1)
         rows.append((name, " / ".join(metrics), " / ".join(cells), score))
-    title = "average"
-    if training.missing:
-        evaluated = len(training.tasks)
-        title = f"average of {evaluated} of {evaluated + len(training.missing)}"
-    rows.append((title, "", "", _percent(training.average, 1)))
-    lines = table(rows, ("task", "metrics", "values", "score"))
-    if training.missing:
-        lines += ["", f"missing: {', '.join(training.missing)}"]
+    suite: Suite = find_suite(training.suite)
+    averaged = [task for task in suite.tasks if task.is_averaged and task.name in training.tasks]
+    average = _percent(training.average, 1)
+    lines = suite_table(rows, average, len(averaged), training.missing)
     seeds = len(training.average["values"])
     if seeds > 1:
         lines += ["", f"means and standard deviations over {seeds} seeds"]

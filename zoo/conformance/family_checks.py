@@ -55,8 +55,10 @@ class FamilyChecks(
     def check_declarations(self) -> None:
         """Check the names, the size ``tiny``, the head ``none`` and the type of configurations."""
         family = self.family
-        for name in ("name", "model_types", "default_checkpoint"):
+        for name in ("name", "model_types"):
             require(getattr(family, name), f"the family declares no {name}")
+        declares_checkpoint = hasattr(family, "default_checkpoint")
+        require(declares_checkpoint, "the family declares no default_checkpoint")
         require("tiny" in family.sizes(), "there is no size tiny, which tests and demos use")
         require("none" in family.heads(), "there is no head none, the bare backbone")
         for size, config in family.sizes().items():

@@ -113,7 +113,8 @@ class Family(ABC):
         config_type: the configuration class.
         config_map: table of Hub configuration keys and fields of ``config_type``.
         config_maps: model type -> its table, where it is not ``config_map``.
-        default_checkpoint: registry name of the checkpoint that the family's name refers to.
+        default_checkpoint: registry name of the checkpoint that the family's name refers to; empty
+            if none is published.
         config_files: file names of the configuration in published checkpoints, as patterns; the
             first is the name under which it is written.
         weight_format: format of published weights, in which an export to the Hub's layout is

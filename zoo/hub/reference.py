@@ -84,7 +84,12 @@ def _resolve(text: str, *, revision: str | None, stored: bool, follow_family: bo
         return stored_reference
     row = registry.entries(plugins=False).get(text)
     default = _default_of_family(text) if row is None and follow_family else None
-    if default is not None:
+    if default == "" and text not in registry.entries():
+        raise UsageError(
+            f"no checkpoint of {text} is published",
+            f"`zoo pretrain {text}` trains one; or give the directory of a checkpoint",
+        )
+    if default:
         # The default is the name of a checkpoint, also if the family has the same name.
         return _resolve(default, revision=revision, stored=stored, follow_family=False)
     row = row or registry.entries().get(text)

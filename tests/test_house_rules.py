@@ -44,8 +44,9 @@ def test_the_core_names_no_family() -> None:
     # file names, keys and values of other libraries may contain family names
     models = r'WORDPIECE = "bert"|BYTE_LEVEL = "gpt2"|UNIGRAM = "t5"'  # of tokenizers, in GGUF
     tokenizers = rf'{models}|"gpt-2", "roberta-bpe", "modern-bert", "phi-2", "jina-es", "jina-de"'
+    layers = r'lstm_layers|"LSTM": "a recurrent network'  # A kind of layer has a family's name.
     names = rf"sentence_bert_config\.json|warmup_bert|llama\.cpp|llama3|orjson\.OPT_|{tokenizers}"
-    foreign = re.compile(names)
+    foreign = re.compile(f"{names}|{layers}")
     found = {
         str(path): sorted(set(named.findall(foreign.sub("", text_of(path)))))
         for path in CORE

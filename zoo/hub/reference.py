@@ -84,12 +84,7 @@ def _resolve(text: str, *, revision: str | None, stored: bool, follow_family: bo
         return stored_reference
     row = registry.entries(plugins=False).get(text)
     default = _default_of_family(text) if row is None and follow_family else None
-    if default == "" and text not in registry.entries():
-        raise UsageError(
-            f"no checkpoint of {text} is published",
-            f"`zoo pretrain {text}` trains one; or give the directory of a checkpoint",
-        )
-    if default:
+    if default is not None:
         # The default is the name of a checkpoint, also if the family has the same name.
         return _resolve(default, revision=revision, stored=stored, follow_family=False)
     row = row or registry.entries().get(text)
@@ -139,4 +134,9 @@ def _default_of_family(text: str) -> str | None:
         family = get_family(text)
     except UsageError:  # a plugin without families
         return None
+    if not family.default_checkpoint:
+        raise UsageError(
+            f"no checkpoint of {text} is published",
+            f"`zoo pretrain {text}` trains one; or give the directory of a checkpoint",
+        )
     return family.default_checkpoint

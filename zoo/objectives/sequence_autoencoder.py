@@ -66,7 +66,7 @@ class SequenceAutoencoder(CausalLanguageModelling):
     # Z``, and the labels ``W X Y Z <eos>`` from ``<eos>`` on. One network reads and writes. The
     # loss is of what it writes.
     #
-    # There, the network is an LSTM, and its state after the text is all that it knows of it. A
+    # There, the network is recurrent, and its state after the text is all that it knows of it. A
     # Transformer attends to the text, so that it learns to copy, and need not keep a text in one
     # state. Documents that are longer than half of a row are cut into several texts; there,
     # gradients are truncated after 400 steps.

@@ -90,7 +90,7 @@ class _OneDnnProduct(torch.autograd.Function):
             input_gradient = product(gradient, weight.T, None)
         weight_gradient = None
         if x is not None:
-            # With columns of a larger tensor, such as one direction of an LSTM, the product would
+            # With columns of a larger tensor, such as one direction of a layer, the product would
             # take a hundred times as long.
             inputs = x.reshape(-1, x.shape[-1]).contiguous()
             weight_gradient = product(rows.T, inputs.T, None)

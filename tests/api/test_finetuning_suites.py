@@ -160,6 +160,7 @@ def test_wrong_calls_are_refused(model: Path, tmp_path: Path) -> None:
         ({"tasks": "kola"}, "GLUE has no task 'kola'"),
         ({"tasks": "ax"}, "no model is trained for ax"),
         ({"train": "a.tsv"}, "--suite decides --train; leave --train out"),
+        ({"mixture": True}, "--mixture trains a text-to-text model, and .* is not one"),
         ({"resume": "runs/a"}, "--suite trains several runs, and --resume is for one"),
         ({"data": tmp_path / "none", "tasks": "cola"}, "CoLA.train.tsv is not there"),
     ]
@@ -184,6 +185,8 @@ def test_wrong_calls_are_refused(model: Path, tmp_path: Path) -> None:
         assert not (tmp_path / "r").exists(), "tables without a run are removed"
     done = warm.zoo("finetune", str(model), str(data), "--task", "glue/cola")
     assert done.returncode == 2 and "is a folder of --suite" in done.stderr
+    done = warm.zoo("finetune", str(model), "--task", "glue/cola", "--train", data, "--mixture")
+    assert done.returncode == 2 and "--mixture mixes the tasks of a suite" in done.stderr
     done = warm.zoo("finetune", str(model), str(data), "--suite", "glue")
     assert done.returncode == 2 and "name it with -o" in done.stderr
 
@@ -258,6 +261,54 @@ def test_text_to_text_models_learn_the_forms(t5: Path, tmp_path: Path) -> None:
     # One of the models answers all tasks, whatever it has learned.
     result = zoo.evaluate(runs / "boolq" / "model", suite="superglue", eval=data, limit=2)
     assert len(result.details["tasks"]) == 10
+
+
+@pytest.mark.long
+def test_one_model_learns_a_mixture(t5: Path, tmp_path: Path) -> None:
+    data = make_superglue(tmp_path / "SuperGLUE", 24)
+    shutil.rmtree(data / "WiC")
+    settings = {
+        "eval_steps": 30,
+        "save_steps": 30,
+        "batch_size": 8,
+        "optimizer.learning_rate": 0.01,
+        "lr_scheduler.warmup_steps": 0,
+        "data.mixing_limit": 30,
+        "data.temperature": 2,
+    }
+    options: dict[str, Any] = {**SHORT, "max_steps": 60, "settings": settings, "seeds": 2}
+    runs = tmp_path / "runs"
+    names = ["boolq", "cb", "multirc", "wic", "axb"]
+    training = zoo.finetune_suite(
+        t5, "superglue", data, output=runs, tasks=names, mixture=True, **options
+    )
+    assert training.runs == {"mixture": runs / "mixture"}
+    assert list(training.tasks) == ["boolq", "cb", "multirc", "axb"]
+    assert list(training.missing_files) == ["wic"]
+    run = json.loads((runs / "mixture" / "seed-0" / "run.json").read_text())
+    rates = {"boolq": 24**0.5, "cb": 24**0.5, "multirc": 30**0.5}
+    for name, rate in rates.items():
+        expected = rate / sum(rates.values())
+        assert run["data"]["weights"][name] == pytest.approx(expected, abs=1e-4)
+    for seed in (0, 1):
+        model = runs / "mixture" / f"seed-{seed}" / "model"
+        lines = [json.loads(line) for line in (data / "CB/val.jsonl").read_text().splitlines()]
+        sources = [f"cb hypothesis: {r['hypothesis']} premise: {r['premise']}" for r in lines]
+        generated = [row["generated"] for row in zoo.load(model, backend="cpu").seq2seq(sources)]
+        accuracy = mean(text == row["label"] for text, row in zip(generated, lines, strict=True))
+        assert training.tasks["cb"]["accuracy"]["values"][seed] == pytest.approx(accuracy)
+    assert max(training.tasks["boolq"]["accuracy"]["values"]) > 0, "it generates labels"
+    # The directory of the suite, and that of a run, are references of the model.
+    for reference in (runs, runs / "mixture" / "seed-0"):
+        result = zoo.evaluate(reference, suite="superglue", eval=data, tasks="cb", record=False)
+        assert (
+            result.details["tasks"]["cb"]["accuracy"]
+            in (training.tasks["cb"]["accuracy"]["values"])
+        )
+    again = zoo.finetune_suite(
+        t5, "superglue", data, output=runs, tasks=names, mixture=True, auto_resume=True, **options
+    )
+    assert again.tasks == training.tasks
 
 
 @pytest.mark.long

@@ -40,7 +40,7 @@ COMMANDS = {
 PRINTED = {"as_json", "verbose", "quiet"}
 # Function -> options that only make sense on a command line.
 ONLY_COMMAND = {
-    "finetune": {"data_folder", "suite", "tasks"},  # Of `finetune_suite`.
+    "finetune": {"data_folder", "suite", "tasks", "mixture"},  # Of `finetune_suite`.
     "evaluate": {"data_folder"},  # Of a suite; `eval` in Python.
     "distill": {"print_recipe"},
     "run": {"text_is_text"},

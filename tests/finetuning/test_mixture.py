@@ -74,6 +74,28 @@ def test_rows_have_exact_shares(tmp_path: Path) -> None:
     assert rows["second"][:15] != rows["second"][15:30]
 
 
+@pytest.mark.parametrize(
+    ("temperature", "limit", "ratio"),
+    [(1.0, None, 60 / 15), (2.0, None, (60 / 15) ** 0.5), (2.0, 30, 2**0.5), (1.0, 15, 1.0)],
+)
+def test_a_temperature_decides_shares(
+    temperature: float, limit: int | None, ratio: float, tmp_path: Path
+) -> None:
+    """Rates are proportional to min(e, K) ** (1 / T) of 60 and of 15 rows (Raffel et al. 2020)."""
+    values = tree(tmp_path)
+    del values["data"]["weights"]
+    values["data"] |= {"temperature": temperature, "mixing_limit": limit}
+    setup = make_setup(values)
+    assert setup.mixture is not None
+    share = ratio / (1 + ratio)
+    assert setup.mixture.shares["first"] == pytest.approx(share, abs=1e-4)
+    assert setup.data["weights"] == setup.mixture.shares
+    loader = setup.train_dataloader(HERE)
+    indices = [loader.index(step, place) for step in range(30) for place in range(8)]
+    loader.close()
+    assert abs(sum(index < 60 for index in indices) - 240 * share) <= 1
+
+
 def test_losses_of_each_table(tmp_path: Path) -> None:
     """The loss of the evaluation is the mean over all rows, and a resumed run ends alike."""
     run = finetune(tmp_path / "run", tree(tmp_path))
@@ -121,6 +143,19 @@ def test_names_need_no_weights(tmp_path: Path) -> None:
         values["data"]["train"] = [path]
         assert len(make_setup(values).train_rows) == expected
     assert split_name(f"lang=en/*.{tmp_path.name}") == ("lang", f"en/*.{tmp_path.name}")
+
+
+def test_a_temperature_needs_names_and_excludes_weights(tmp_path: Path) -> None:
+    values = tree(tmp_path, data={"temperature": 2.0})
+    with pytest.raises(UsageError, match="temperature and weights both decide the shares"):
+        make_setup(values)
+    del values["data"]["weights"]
+    values["data"]["train"] = [str(tmp_path / "a.jsonl")]
+    with pytest.raises(UsageError, match="a temperature mixes sources; --train NAME="):
+        make_setup(values)
+    values["data"]["temperature"] = 0.0
+    with pytest.raises(UsageError, match=r"temperature is 0\.0"):
+        make_setup(values)
 
 
 BAD_INPUT = {

@@ -1,11 +1,11 @@
-"""``zoo.finetune_suite``: a model for each task of a benchmark, and the table of a paper."""
+"""``zoo.finetune_suite``: a model for each task of a benchmark or one of all, and its table."""
 
 import logging
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from zoo.api.arguments import AnyPath, as_path, as_reference, checked
 from zoo.api.evaluating_suites import open_suite_model, split_names
@@ -45,9 +45,9 @@ class SuiteTraining:
     """Result of ``zoo.finetune_suite``.
 
     Attributes:
-        path: directory with a run, or runs over several seeds, for each task.
+        path: directory with a run, or runs over several seeds, for each task or all.
         suite: name of the suite.
-        runs: name of a task -> its directory.
+        runs: name of a task, or ``mixture``, -> its directory.
         average: average of the suite -> see ``tasks``.
         tasks: name of a task -> name of a metric, or ``score`` -> ``mean`` over the seeds, ``std``,
             their standard deviation (n - 1; absent for one seed), and ``values``.
@@ -87,6 +87,7 @@ def finetune_suite(
     *,
     output: AnyPath,
     tasks: str | Sequence[str] = (),
+    mixture: bool = False,
     seeds: int | None = None,
     auto_resume: bool = False,
     **options: Any,
@@ -103,6 +104,10 @@ def finetune_suite(
         data: directory of its files.
         output: directory of the runs.
         tasks: names of the tasks; by default all.
+        mixture: train one text-to-text model on all tasks. An epoch has all samples, or of each
+            task ``min(samples, K)`` with the setting ``data.mixing_limit`` K; with the setting
+            ``data.temperature`` T, rates are proportional to these to the power of 1 / T (Raffel et
+            al. 2020, arXiv:1910.10683, section 3.5.2).
         seeds: train this number of runs of each task.
         auto_resume: go on in ``output``, with the same settings: finished runs are left as they
             are, and one that was interrupted resumes.
@@ -125,6 +130,8 @@ def finetune_suite(
         >>> training.average["mean"], training.average["std"]  # doctest: +SKIP
         (78.3, 0.4)
     """
+    from zoo.suites.mixture import MIXTURE, mix_tasks
+
     declaration: Suite = find_suite(suite)
     if not declaration.is_finetuned:
         raise UsageError(
@@ -141,14 +148,16 @@ def finetune_suite(
     names = split_names(tasks)
     is_main_process = int_from_environment("RANK", 0) == 0
     is_new = not path.exists()
-    try:
-        prepared = _prepare(
-            declaration,
-            names,
-            data_path,
-            path / TABLES,
-            text_to_text=_is_text_to_text(reference, offline=bool(options.get("offline"))),
+    text_to_text = _is_text_to_text(reference, offline=bool(options.get("offline")))
+    if mixture and not text_to_text:
+        raise UsageError(
+            f"--mixture trains a text-to-text model, and {reference} is not one",
+            "leave it out, or name a text-to-text model",
         )
+    try:
+        prepared = _prepare(declaration, names, data_path, path / TABLES, text_to_text=text_to_text)
+        if mixture:
+            prepared = replace(prepared, data={MIXTURE: mix_tasks(prepared.data)})
         runs, failures = _train(reference, path, prepared, seeds, options)
     finally:
         if is_main_process and is_new and path.is_dir():
@@ -163,7 +172,8 @@ def finetune_suite(
     return result
 
 
-class PreparedTasks(NamedTuple):
+@dataclass(frozen=True)
+class PreparedTasks:
     """What the tasks of a suite are trained on, by their names."""
 
     data: "Mapping[str, TrainingData]"
@@ -320,8 +330,9 @@ def _evaluate(
     runs: Mapping[str, Path],
     options: Mapping[str, Any],
 ) -> "list[SuiteResult]":
-    """Return the results of each seed, of the models of all tasks with that seed."""
+    """Return the results of each seed, of the model or models with that seed."""
     from zoo.suites.evaluate import evaluate_suite
+    from zoo.suites.mixture import MIXTURE
     from zoo.training.state.progress import is_seed_directory, seed_directories
 
     compute = {"backend": "auto", "dtype": None}
@@ -338,7 +349,11 @@ def _evaluate(
         for number, directory in enumerate(directories):
             if number == len(models):
                 models.append({})
-            models[number][name] = str(directory / MODEL)
+            model = str(directory / MODEL)
+            if name == MIXTURE:
+                models[number] = {task.model_name: model for task in suite.tasks}
+            else:
+                models[number][name] = model
     results = []
     for references in models:
         result = evaluate_suite(

@@ -108,7 +108,7 @@ def finetune_config(
 
 def _require_read(config: FineTuneConfig, task: TaskSpec) -> None:
     """Refuse settings that the task or the pretrained model would ignore."""
-    task_names = task_settings(task)
+    task_names = {*task_settings(task), *config.data.settings_of_shares}
     for name, option in optional_settings().items():
         section, _, key = name.rpartition(".")
         owner = config.data if section else config

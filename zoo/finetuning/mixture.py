@@ -1,14 +1,15 @@
-"""Several tables with weights: the source of each row, and the order of a mixture."""
+"""Several tables with shares: the source of each row, and the order of a mixture."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.text_io import split_name
-from zoo.data.shares import cycle_counts, require_weights
+from zoo.data.shares import cycle_counts, require_weights, shares_by_temperature
 from zoo.errors import UsageError
 from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.order import EpochShuffle, ProportionalMixture, WeightedMixture
@@ -36,6 +37,12 @@ class TableMixture:
     evaluation: TableSources
     counts: Mapping[str, int]
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of the rows of each source."""
+        total = sum(self.counts.values())
+        return {name: count / total for name, count in self.counts.items()}
+
 
 def source_paths(reader: TaskData[Any], paths: Sequence[str]) -> tuple[str, ...]:
     """Return paths as a task reads them: without names, unless the task has a use for them."""
@@ -49,31 +56,39 @@ def table_mixture(
     table: TableConfig,
     splits: tuple[TaskSplit[Any], TaskSplit[Any]],
 ) -> TableMixture | None:
-    """Return the mixture of a run; ``None`` without weights.
+    """Return the mixture of a run; ``None`` without weights and without a temperature.
 
     Raises:
         UsageError: weights and names do not go together, or a source has no rows.
     """
-    if not table.weights:
+    if not table.has_shares:
         return None
-    names = _check_weights(table, table.weights)
+    names = _source_names(table)
     sources_by_file = {**_sources_by_file(table.train), **_sources_by_file(table.eval)}
     train_split, eval_split = splits
     train = _row_sources(names, sources_by_file, train_split)
     evaluation = _row_sources((*names, REST), sources_by_file, eval_split)
+    sizes = {}
     for number, name in enumerate(names):
-        if not (train.numbers == number).any():
+        sizes[name] = int((train.numbers == number).sum())
+        if not sizes[name]:
             raise UsageError(f"the source {name} has no rows to train on", "give more rows")
-    return TableMixture(train, evaluation, cycle_counts(table.weights, WEIGHTS))
+    shares = table.weights
+    if not shares:
+        assert table.temperature is not msgspec.UNSET, "one of them decides the shares"
+        shares = shares_by_temperature(sizes, table.temperature, table.mixing_limit)
+    return TableMixture(train, evaluation, cycle_counts(shares, WEIGHTS))
 
 
-def _check_weights(table: TableConfig, weights: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the names of the sources, once all have a weight."""
+def _source_names(table: TableConfig) -> tuple[str, ...]:
+    """Return the names of the sources; all have one, and all have a weight if some do."""
     names = tuple(dict.fromkeys(split_name(path)[0] for path in table.train))
     for path in table.train:
         if not split_name(path)[0]:
-            raise UsageError(f"{path} has no name, and there are weights", f"--train NAME={path}")
-    require_weights(weights, names, WEIGHTS)
+            setting = "there are weights" if table.weights else "a temperature mixes sources"
+            raise UsageError(f"{path} has no name, and {setting}", f"--train NAME={path}")
+    if table.weights:
+        require_weights(table.weights, names, WEIGHTS)
     return names
 
 

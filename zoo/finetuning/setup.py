@@ -374,7 +374,7 @@ def finetune_setup(
         train_rows=train_split.rows,
         eval_rows=eval_split.rows,
         eval_samples=eval_split.samples,
-        data=_data_record(config, objective, splits, reviews, problems),
+        data=_data_record(config, objective, splits, reviews, problems, mixture),
         mixture=mixture,
         dropped=problems.dropped,
         run_tokenizer=model.tokenizer,
@@ -587,6 +587,7 @@ def _data_record(
     splits: Splits,
     reviews: Reviews,
     problems: SplitProblems,
+    mixture: TableMixture | None,
 ) -> dict[str, Any]:
     """Return the record of files, columns, labels and rows for the run's manifest."""
     table = config.data
@@ -602,8 +603,8 @@ def _data_record(
     record["columns"] = {"text": table.text, "pair": table.pair, "label": table.label_column}
     record["labels"] = list(objective.labels)
     record["rows"] = {"train": len(train_rows), "eval": len(eval_rows)}
-    if table.weights:
-        record["weights"] = dict(table.weights)
+    if mixture is not None:
+        record["weights"] = dict(table.weights or mixture.shares)
     record["truncated"] = train_rows.truncated + eval_rows.truncated
     if train_review.labels or eval_review.labels:
         record["label_counts"] = {

@@ -212,6 +212,8 @@ class AnsweredTask(SuiteTask):
             raise UsageError(
                 f"{train_file} has no samples to train on", "use the file as published"
             )
+        # The run selects its checkpoint by what it learns, such as the noun phrases of WSC.
+        eval_items = list(self.training_items(eval_items, text_to_text=text_to_text)) or eval_items
         tables = []
         for name, table_items in (("train", train_items), ("eval", eval_items)):
             path = folder / f"{name}.jsonl"

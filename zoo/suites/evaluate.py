@@ -10,6 +10,7 @@ from zoo.errors import SourceError, UsageError, ZooError
 from zoo.evaluation.record import is_recordable
 from zoo.suites.base import Suite, SuiteModel, SuiteResult, SuiteTask, TaskScore
 from zoo.suites.failures import ends_suite, no_result
+from zoo.suites.mixture import MIXTURE
 from zoo.training.state.location import resume_command
 from zoo.training.state.progress import is_seed_directory
 from zoo.training.state.run_manifest import MANIFEST
@@ -30,7 +31,8 @@ def find_models(suite: Suite, tasks: Sequence[SuiteTask], reference: str) -> Map
     Args:
         suite: the suite.
         tasks: the tasks that are evaluated.
-        reference: a model, or a directory with models or runs that have the names of tasks.
+        reference: a model, the run of one, or a directory with models or runs that are named as
+            tasks.
     """
     if not suite.is_finetuned:
         return {task.model_name: reference for task in tasks}
@@ -45,6 +47,9 @@ def find_models(suite: Suite, tasks: Sequence[SuiteTask], reference: str) -> Map
             models[name] = str(path)
     if models:
         return models
+    for path in (directory / MIXTURE, directory):
+        if (path / MODEL).is_dir():
+            return dict.fromkeys(names, str(path / MODEL))
     if directory.is_dir() and not (directory / CONFIG).is_file():
         raise UsageError(
             f"{directory} has no model of a task of {suite.title}",

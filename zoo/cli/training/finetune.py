@@ -74,6 +74,7 @@ Examples:
       --eval dev-v2.0.json
   zoo finetune FAMILY --task text-classification --train t.tsv
   zoo finetune REF --suite glue GLUE --seeds 5 -o runs/glue
+  zoo finetune REF --suite superglue SuperGLUE --mixture -o runs/all
   zoo finetune --resume runs/sentiment
   zoo finetune --continue-from runs/sentiment --set num_train_epochs=6
 
@@ -99,6 +100,11 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
     "same command with --auto-resume continues.",
 )
 @tasks_option
+@click.option(
+    "--mixture",
+    is_flag=True,
+    help="Train one text-to-text model on all tasks of --suite, in proportion to their sizes.",
+)
 @data_option("train", "Training data.", metavar="[NAME=]FILE")
 @data_option("eval_data", "Evaluation data.", metavar="[NAME=]FILE")
 @weight_option
@@ -138,6 +144,7 @@ def command(
     data_folder: str | None,
     suite: str | None,
     tasks: tuple[str, ...],
+    mixture: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -147,12 +154,15 @@ def command(
     which every command accepts.
     """
     if suite is not None:
-        _finetune_suite(model, suite, data_folder, tasks, python_options(options), as_json=as_json)
+        suite_options = {**python_options(options), "tasks": tasks, "mixture": mixture}
+        _finetune_suite(model, suite, data_folder, suite_options, as_json=as_json)
         return
     if data_folder is not None:
         raise UsageError(f"{data_folder} is a folder of --suite", "name other data by --train")
     if tasks:
         raise UsageError("--tasks selects tasks of a suite", "leave it out, or give --suite")
+    if mixture:
+        raise UsageError("--mixture mixes the tasks of a suite", "leave it out, or give --suite")
     from zoo.api.training import finetune
 
     with reporting_once():
@@ -164,7 +174,6 @@ def _finetune_suite(
     model: str | None,
     suite: str,
     data_folder: str | None,
-    tasks: tuple[str, ...],
     options: dict[str, Any],
     *,
     as_json: bool,
@@ -180,7 +189,7 @@ def _finetune_suite(
     if options["output"] is None:
         raise UsageError("the runs of a suite have no directory", "name it with -o")
     with reporting_once():
-        training = finetune_suite(model, suite, data_folder, tasks=tasks, **options)
+        training = finetune_suite(model, suite, data_folder, **options)
     if int_from_environment("RANK", 0) != 0:
         return
     result(training.to_dict(), _suite_lines(training), as_json=as_json)

@@ -9,6 +9,7 @@ from zoo.errors import UsageError
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
 from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.schema import FSDPConfig, InitConfig, check_run_numbers
+from zoo.training.config.sources import MAX_TEMPERATURE
 
 
 class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +49,9 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     mixing_limit: int | None = None
     # Source -> its share of the rows of a run, if ``train`` has ``NAME=FILE``; they add up to 1.
     weights: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
+    # Then, in place of weights: shares are proportional to the number of rows of each source, or to
+    # ``mixing_limit`` if that is less, to the power of 1 / ``temperature`` (same section).
+    temperature: float | msgspec.UnsetType = msgspec.UNSET
     # Leave out and count the rows that cannot be used, instead of refusing them.
     skip_invalid: bool = False
 
@@ -65,6 +69,24 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError(f"mixing_limit is {self.mixing_limit}, not positive")
         if self.weights and self.mixing_limit is not None:
             raise ValueError("mixing_limit and weights both decide the shares: leave one out")
+        if self.temperature is msgspec.UNSET:
+            return
+        if not 0 < self.temperature <= MAX_TEMPERATURE:
+            raise ValueError(
+                f"temperature is {self.temperature}, and above 0 to {MAX_TEMPERATURE:g} is accepted"
+            )
+        if self.weights:
+            raise ValueError("temperature and weights both decide the shares: leave one out")
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether weights or a temperature decide the shares of named sources."""
+        return bool(self.weights) or self.temperature is not msgspec.UNSET
+
+    @property
+    def settings_of_shares(self) -> tuple[str, ...]:
+        """Names of settings that are read for the shares, whatever the task reads."""
+        return () if self.temperature is msgspec.UNSET else ("data.mixing_limit",)
 
     @property
     def label_column(self) -> str:

@@ -1,5 +1,6 @@
 """Conversion of a checkpoint: open, plan, write, verify the round trip, publish."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -150,9 +151,14 @@ def convert(
         if starting is not None:
             starting()
         report = replace(report, equal_copies=check_values(opened, plan))
-        with atomic_directory(path, force=force, sources=sources) as staging:
-            report = _Conversion(opened, plan, layout, report, modules).write(staging, path)
-            check_readable(staging, path, plan, source_tokenizer)
+        with (
+            atomic_directory(path, force=force, sources=sources) as staging,
+            contextlib.closing(BackgroundHasher()) as digests,
+        ):
+            conversion = _Conversion(opened, plan, layout, report, modules)
+            report = conversion.write(staging, path, digests)
+            with digests.reuse():
+                check_readable(staging, path, plan, source_tokenizer)
             paths = [opened.source.directory / name for name in opened.files_read()]
             if tokenizer is not None:
                 paths += [tokenizer.directory / name for name in tokenizer.files.names_read]
@@ -232,41 +238,37 @@ class _Conversion:
     report: ConversionReport
     modules: Mapping[str, TensorReader]  # folder of a module -> its weights
 
-    def write(self, staging: Path, published: Path) -> ConversionReport:
-        digests = BackgroundHasher()
-        try:
-            directory = self.opened.source.directory
-            names = self.opened.files_read()
-            sources = [directory / name for name in names]
-            sources += self.opened.reader.files
-            for reader in self.modules.values():
-                sources += reader.files
-            for path in sources:
-                digests.start(path)
-            outputs = self._outputs()
-            total = sum(output.info.nbytes for output in outputs)
-            with progress("writing", total, bytes_=True) as advance:
-                weights = self.layout.write_tensors(staging, outputs, advance, digests.create)
-            module_files = write_modules(
-                self.modules,
-                staging,
-                self.layout.dtype,
-                metadata=self.layout.metadata,
-                create=digests.create,
-                head_files=self.layout.head_files,
-            )
-            side_files = self.layout.write_side_files(staging, self.report)
-            files = [*weights, *module_files, *side_files]
-            for path in files:
-                digests.start(path)
-                digests.sync(path)
-            self._check_round_trip(weights)
-            source_digests = self._with_sha256(digests.collect(sources, directory))
-            output_digests = digests.collect(files, staging)
-            report = self.report.finished(published, source_digests, output_digests)
-            digests.wait_for_disk()
-        finally:
-            digests.close()
+    def write(self, staging: Path, published: Path, digests: BackgroundHasher) -> ConversionReport:
+        directory = self.opened.source.directory
+        names = self.opened.files_read()
+        sources = [directory / name for name in names]
+        sources += self.opened.reader.files
+        for reader in self.modules.values():
+            sources += reader.files
+        for path in sources:
+            digests.start(path)
+        outputs = self._outputs()
+        total = sum(output.info.nbytes for output in outputs)
+        with progress("writing", total, bytes_=True) as advance:
+            weights = self.layout.write_tensors(staging, outputs, advance, digests.create)
+        module_files = write_modules(
+            self.modules,
+            staging,
+            self.layout.dtype,
+            metadata=self.layout.metadata,
+            create=digests.create,
+            head_files=self.layout.head_files,
+        )
+        side_files = self.layout.write_side_files(staging, self.report)
+        files = [*weights, *module_files, *side_files]
+        for path in files:
+            digests.start(path)
+            digests.sync(path)
+        self._check_round_trip(weights)
+        source_digests = self._with_sha256(digests.collect(sources, directory))
+        output_digests = digests.collect(files, staging)
+        report = self.report.finished(published, source_digests, output_digests)
+        digests.wait_for_disk()
         self.layout.write_manifest(staging, report)
         return report
 

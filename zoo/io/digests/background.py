@@ -13,6 +13,7 @@ from typing import BinaryIO
 import blake3  # noqa: F401
 
 from zoo.io.digests.files import FileDigest, hash_file
+from zoo.io.digests.verified import reuse_digests
 
 
 class BackgroundHasher:
@@ -23,6 +24,7 @@ class BackgroundHasher:
         self._syncing = ThreadPoolExecutor(1)
         self._jobs: dict[Path, Future[FileDigest]] = {}
         self._syncs: list[Future[None]] = []
+        self._written: dict[Path, os.stat_result] = {}  # States after the last byte.
 
     def start(self, path: Path) -> None:
         """Start hashing a file, unless ``create`` opened it."""
@@ -37,6 +39,8 @@ class BackgroundHasher:
             with path.open("wb") as file:
                 self._jobs[path] = self._hashing.submit(hash_file, path, finished)
                 yield file
+                file.flush()
+                self._written[path] = os.fstat(file.fileno())
         finally:
             finished.set()
 
@@ -52,6 +56,16 @@ class BackgroundHasher:
     def collect(self, paths: Iterable[Path], directory: Path) -> dict[str, FileDigest]:
         """Wait for the digests of files; return them by path relative to a directory."""
         return {str(path.relative_to(directory)): self._jobs[path].result() for path in paths}
+
+    @contextlib.contextmanager
+    def reuse(self) -> Iterator[None]:
+        """Take the files that ``create`` wrote for read, as long as nobody changes them.
+
+        Their digests were computed from what was read back from them.
+        """
+        written = self._written.items()
+        with reuse_digests((status, self._jobs[path].result().blake3) for path, status in written):
+            yield
 
     def wait_for_disk(self) -> None:
         """Wait until every file given to ``sync`` is on disk."""

@@ -1,9 +1,10 @@
-"""Cache of file digests in ``$ZOO_HOME/verified``."""
+"""Digests of files that need not be read again: a cache in ``$ZOO_HOME/verified``."""
 
 import contextlib
 import os
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -42,6 +43,25 @@ class _Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         return f"{self.device:x}-{self.inode:x}"
 
 
+_reused: list[dict[str, _Entry]] = []  # of ``reuse_digests``
+
+
+@contextlib.contextmanager
+def reuse_digests(hashed: Iterable[tuple[os.stat_result, str]]) -> Iterator[None]:
+    """Let ``file_blake3`` return digests that this process has just computed.
+
+    They count as long as the files have the given states, and are not stored: whoever opens the
+    files later reads them.
+    """
+    entries = [_Entry.of(status, digest) for status, digest in hashed]
+    by_name = {entry.name: entry for entry in entries}
+    _reused.append(by_name)
+    try:
+        yield
+    finally:
+        _reused.remove(by_name)
+
+
 def file_blake3(path: Path) -> str:
     """Return the BLAKE3 digest of a file, from the cache if the file did not change."""
     # An entry has the digest of a file with its device, inode, size, modification time and change
@@ -75,6 +95,10 @@ def require_blake3(path: Path, expected: str | None, manifest: Path) -> None:
 
 def _cached(status: os.stat_result) -> str | None:
     key = _Entry.of(status, "")
+    for entries in _reused:
+        entry = entries.get(key.name)
+        if entry is not None and entry == _Entry.of(status, entry.blake3):
+            return entry.blake3
     try:
         entry = msgspec.json.decode((home() / FOLDER / key.name).read_bytes(), type=_Entry)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):

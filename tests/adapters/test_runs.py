@@ -200,6 +200,13 @@ NOT_FOR = {
     ("elmo", "parallel"): "have no Transformer blocks",
     ("elmo", "prompt"): "have no table of token embeddings",
     ("elmo", "prefix"): "have no attention that takes a prefix",
+    ("lstm", "lora"): "has no linear maps that an adapter changes",
+    ("lstm", "dora"): "has no linear maps that an adapter changes",
+    ("lstm", "ia3"): "has no linear maps that an adapter changes",
+    ("lstm", "houlsby"): "have no Transformer blocks",
+    ("lstm", "pfeiffer"): "have no Transformer blocks",
+    ("lstm", "parallel"): "have no Transformer blocks",
+    ("lstm", "prefix"): "have no attention that takes a prefix",
     ("xlnet", "prompt"): "have no table of token embeddings",
     **{(name, "prefix"): "have no attention that takes a prefix" for name in BY_DISTANCE},
 }

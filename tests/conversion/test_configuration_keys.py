@@ -32,7 +32,7 @@ from zoo.tokenizers.keys import (
 )
 
 ROOT = Path(__file__).parents[2]
-# ELMo and model2vec are read from other libraries' files, and the Hub has no class for them.
+# ELMo, LSTMs and model2vec are read from other libraries' files, and the Hub has no class for them.
 REMOTE_CODE = (
     "jina_bert",
     "new",
@@ -42,7 +42,7 @@ REMOTE_CODE = (
 MODEL_TYPES = [
     (family, name)
     for family in families()
-    if family.config_files[0] == "config.json" and family.name != "model2vec"
+    if family.config_files[0] == "config.json" and family.name not in ("lstm", "model2vec")
     for name in family.model_types
     if name not in REMOTE_CODE
 ]

@@ -102,7 +102,7 @@ def padded(side: str) -> tuple[list[list[int]], Tensor, Tensor]:
 
 
 def largest(difference: Tensor) -> float:
-    return float(difference.abs().max())
+    return float(difference.detach().abs().max())
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -164,6 +164,28 @@ def test_losses_equal_plain_torch(name: str) -> None:
     assert batch.counts == {"causal-lm": count}
     loss = task.compute_loss(model, batch.tensors)
     assert float(loss.sums["causal-lm"].detach()) == pytest.approx(float(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("lengths", [(20, 25, 19), (1, 2, 50, 3, 1, 1)], ids=["dense", "sparse"])
+def test_packed_documents_have_the_gradients_of_separate_texts(lengths: tuple[int, ...]) -> None:
+    """Texts of similar lengths are read with padding after them, all others without."""
+    model: Any = random_model(LSTM, replace(SMALL, num_layers=2), "none")
+    texts = [torch.from_numpy(generator(k).integers(5, 499, size=k)) for k in lengths]
+    document_ids = torch.cat([torch.full((len(t),), k) for k, t in enumerate(texts, 1)])[None]
+    assert rows_of_documents(document_ids).is_mostly_padding == (min(lengths) == 1)
+    packed = model.encode(torch.cat(texts)[None], document_ids=document_ids)[0]
+    alone = torch.cat([model.encode(text[None])[0] for text in texts])
+    assert largest(packed - alone) < 1e-12
+    weights = torch.randn(alone.shape, dtype=alone.dtype, generator=torch.manual_seed(0))
+    names = [name for name, _ in model.named_parameters()]
+    gradients = [
+        torch.autograd.grad((hidden * weights).sum(), list(model.parameters()))
+        for hidden in (packed, alone)
+    ]
+    differences = {}
+    for name, found, expected in zip(names, *gradients, strict=True):
+        differences[name] = largest(found - expected) / largest(expected)
+    assert {name: value for name, value in differences.items() if value > 1e-10} == {}
 
 
 def test_rows_of_documents() -> None:

@@ -50,7 +50,7 @@ SETTINGS: Mapping[str, Any] = {
     },
     "lr_scheduler": {"name": "constant", "warmup_steps": 0, "min_lr_ratio": 0.0},
 }
-UNCOMPARED = ("elmo", "model2vec")  # The reference library has neither.
+UNCOMPARED = ("elmo", "lstm", "model2vec")  # The reference library has none of them.
 GEMMA: Mapping[str, Any] = {
     "num_kv_heads": 1,
     "head_dim": 16,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zoo.errors import UsageError, did_you_mean
+from zoo.families.heads import with_head
 from zoo.weights import TensorMapping
 
 if TYPE_CHECKING:
@@ -97,6 +98,12 @@ class AdaptableModel:
                     )
         else:
             targets = tuple(target for target in default if self._has_target(target))
+        if not targets and not self.sites:
+            raise UsageError(
+                f"{with_head(self.family.name, self.head)} has no linear maps that an adapter "
+                "changes",
+                "train all weights, or choose --adapter prompt",
+            )
         if not targets:
             raise UsageError(
                 f"{self.family.name} has no default targets of adapters with the head {self.head}",

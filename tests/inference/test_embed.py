@@ -255,6 +255,19 @@ def test_leading_dimensions(small: Small) -> None:
     assert short.embed([]).shape == (0, 5)
 
 
+def test_options_of_a_call_do_not_last(small: Small) -> None:
+    model, _ = small("BertModel")
+    encoder = pooled(model, Pooling(normalize=True))
+    whole = encoder.embed(["a b"])
+    for _ in range(2):
+        short = encoder.embed(["a b"], dim=5, output_dtype="float16")
+        assert (short.shape, short.dtype) == ((1, 5), np.float16)
+        np.testing.assert_array_equal(encoder.embed(["a b"]), whole)
+        np.testing.assert_array_equal(encoder.encode(["a b"], batch_size=1), whole)
+        with pytest.raises(UsageError, match="cannot be cut at 0 numbers"):
+            encoder.embed(["a b"], dim=0)
+
+
 def test_prompts_that_are_refused(small: Small) -> None:
     model, _ = small("BertModel")
     encoder = pooled(model, Pooling(prompts=PROMPTS))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zoo.api.inspection import LookPage
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
-    from zoo.inference.embed import Role
+    from zoo.inference.embed import Embed, Role
     from zoo.inference.hybrid_embed import Representations
     from zoo.inference.processing.inputs import InputFormat
     from zoo.inference.processing.passages import Chunks
@@ -113,6 +113,7 @@ class Model:
     def __init__(self, checkpoint: "Checkpoint", session: "Session") -> None:
         self.checkpoint = checkpoint
         self.session = session
+        self._last_embed: tuple[dict[str, Any], Embed] | None = None
 
     def __repr__(self) -> str:
         """Return name, family, head, size, backend, device and dtype."""
@@ -214,13 +215,9 @@ class Model:
             >>> vectors[0] @ vectors[1]  # doctest: +SKIP
             np.float32(0.788)
         """
-        from zoo.inference.embed import Embed
         from zoo.inference.processing.records import as_records
 
-        task = Embed(
-            self.checkpoint,
-            self.session,
-            self.tokenizer,
+        task = self._embed_task(
             prompt_name=prompt_name,
             prompt=prompt,
             dim=dim,
@@ -271,22 +268,19 @@ class Model:
             UsageError: ``batch_size`` is not positive; or see ``embed``.
         """
         from zoo.errors import UsageError
-        from zoo.inference.embed import Embed
         from zoo.inference.processing.records import as_records
 
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"a batch of {batch_size} texts is not possible", "give 1 or more")
-        task = Embed(
-            self.checkpoint,
-            self.session,
-            self.tokenizer,
-            prompt_name=prompt_name,
-            prompt=prompt,
-            dim=truncate_dim,
-            normalize=normalize_embeddings,
-        )
+        options: dict[str, Any] = {
+            "prompt_name": prompt_name,
+            "prompt": prompt,
+            "dim": truncate_dim,
+            "normalize": normalize_embeddings,
+        }
+        task = self._embed_task(**options)
         if batch_size is not None and task.max_tokens is not None:
-            task.max_batch_tokens = batch_size * task.max_tokens
+            task = self._embed_task(**options, max_batch_tokens=batch_size * task.max_tokens)
         return task.vectors(as_records(sentences))
 
     def encode_query(
@@ -362,14 +356,24 @@ class Model:
         )
 
     def _encode_as(self, role: "Role", sentences: Iterable[str], **options: Any) -> Any:
-        from zoo.inference.embed import Embed
         from zoo.inference.processing.records import as_records
 
-        task = Embed(self.checkpoint, self.session, self.tokenizer, role=role, **options)
+        task = self._embed_task(role=role, **options)
         records = as_records(sentences)
         if task.is_multi_vector:
             return [added["embedding"] for _, added in task.stream(records)]
         return task.vectors(records)
+
+    def _embed_task(self, **options: Any) -> "Embed":
+        """Return the task that embeds texts; the last one is kept for calls with its options."""
+        last = self._last_embed
+        if last is not None and last[0] == options and last[1].session is self.session:
+            return last[1]
+        from zoo.inference.embed import Embed
+
+        task = Embed(self.checkpoint, self.session, self.tokenizer, **options)
+        self._last_embed = (options, task)
+        return task
 
     def rerank(
         self,

@@ -373,8 +373,9 @@ class Embed(WindowedTask):
         """Raise an error for a text without tokens to pool, or without room in its windows."""
         super().check(item)
         self.require_tokens(item)
-        if any(len(text.ids) <= self.prompt_tokens for text in texts_of(item.encoded)):
-            raise UsageError(f"{item.record.location} has no tokens after the prompt")
+        for text in texts_of(item.encoded):
+            if len(text.ids) <= self.prompt_tokens:
+                raise UsageError(f"{item.record.location} has no tokens after the prompt")
 
     @override
     def split(self, item: EncodedExample) -> list[EncodedExample]:
@@ -587,7 +588,7 @@ class Embed(WindowedTask):
         rows = [result["embedding"] for _, result in self.stream(records)]
         if not rows:
             return self.no_vectors()
-        return np.stack(rows)
+        return np.array(rows)
 
     @override
     def vector_record(self, rows: int) -> bytes | None:

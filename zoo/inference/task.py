@@ -190,8 +190,9 @@ class Task(ABC):
 
     def require_tokens(self, item: EncodedExample) -> None:
         """Check that each text of an input has tokens; raises ``UsageError``."""
-        if not all(text.ids for text in texts_of(item.encoded)):
-            raise UsageError(f"{item.record.location} has no tokens", "leave it out")
+        for text in texts_of(item.encoded):
+            if not text.ids:
+                raise UsageError(f"{item.record.location} has no tokens", "leave it out")
 
     def truncated(self, item: EncodedExample) -> int:
         """Return the number of tokens of an input that were cut."""
@@ -360,7 +361,9 @@ class Task(ABC):
                     chunk.append(record)
             except UsageError as read_error:
                 error = read_error
-            items = self.tokenize(chunk, first_row) if chunk else []
+            if not chunk:
+                break
+            items = self.tokenize(chunk, first_row)
             first_row += len(items)
             valid_items: list[EncodedExample] = []
             try:
@@ -370,8 +373,6 @@ class Task(ABC):
             except UsageError as check_error:
                 error = check_error
             yield valid_items
-            if not chunk:
-                break
         if error is not None:
             raise error
 

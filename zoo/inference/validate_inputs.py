@@ -28,12 +28,30 @@ def check_inputs(
     inputs: "Arrays", spec: OnnxSpec, config: Config
 ) -> "dict[str, NDArray[np.int64]]":
     """Return the arrays as contiguous int64, in the order of the specification."""
+    return _check_inputs(inputs, spec, config, {})
+
+
+def complete_inputs(
+    inputs: "Arrays", spec: OnnxSpec, config: Config
+) -> "tuple[dict[str, NDArray[np.int64]], dict[str | int, int]]":
+    """Return all inputs after checking them, and the size of each axis.
+
+    Missing inputs have their default; see ``check_inputs``.
+    """
+    sizes: dict[str | int, int] = {}
+    arrays = _check_inputs(inputs, spec, config, sizes)
+    return _with_defaults(arrays, spec, sizes), sizes
+
+
+def _check_inputs(
+    inputs: "Arrays", spec: OnnxSpec, config: Config, sizes: dict[str | int, int]
+) -> "dict[str, NDArray[np.int64]]":
+    """Check arrays, and add the size of each of their axes to ``sizes``."""
     import numpy as np
 
     for name in inputs:
         if name not in spec.inputs:
             raise UsageError(f"no input is called {name!r}", f"there are {', '.join(spec.inputs)}")
-    sizes: dict[str, int] = {}
     arrays = {}
     for name, axes in spec.inputs.items():
         if name in inputs:
@@ -51,33 +69,40 @@ def check_inputs(
 
 def _check_values(name: str, values: "NDArray[np.int64]", config: Config) -> None:
     """Check that values are rows of their table."""
+    import numpy as np
+
     table_size = getattr(config, TABLE_SIZES.get(name, ""), None)
-    if table_size is None:
+    # As an unsigned number, a negative one is larger than all others.
+    if table_size is None or int(values.view(np.uint64).max()) < table_size:
         return
     low = int(values.min())
-    high = int(values.max())
-    if low < 0 or high >= table_size:
-        wrong_value = low if low < 0 else high
-        raise UsageError(
-            f"the input {name} holds {wrong_value}, where values from 0 to {table_size - 1} are"
-        )
+    wrong_value = low if low < 0 else int(values.max())
+    raise UsageError(
+        f"the input {name} holds {wrong_value}, where values from 0 to {table_size - 1} are"
+    )
 
 
 def with_defaults(
     arrays: "Mapping[str, NDArray[np.int64]]", spec: OnnxSpec
 ) -> "dict[str, NDArray[np.int64]]":
     """Return all inputs, missing ones filled with their default."""
-    import numpy as np
-
     sizes: dict[str | int, int] = {}
     for name, array in arrays.items():
         sizes.update(zip(spec.inputs[name], array.shape, strict=True))
+    return _with_defaults(arrays, spec, sizes)
+
+
+def _with_defaults(
+    arrays: "Mapping[str, NDArray[np.int64]]", spec: OnnxSpec, sizes: Mapping[str | int, int]
+) -> "dict[str, NDArray[np.int64]]":
+    import numpy as np
+
     inputs = {}
     for name, axes in spec.inputs.items():
         if name in arrays:
             inputs[name] = arrays[name]
         else:
-            shape = [sizes[axis] for axis in axes]
+            shape = [axis if isinstance(axis, int) else sizes[axis] for axis in axes]
             inputs[name] = np.full(shape, NEUTRAL[name], np.int64)
     return inputs
 
@@ -97,7 +122,7 @@ def _check_shape(
     shape: tuple[int, ...],
     axes: tuple[str | int, ...],
     limits: Mapping[str, int],
-    sizes: dict[str, int],
+    sizes: dict[str | int, int],
 ) -> None:
     """Check the shape of an input, and that an axis has the same size in all inputs."""
     if len(shape) != len(axes):

@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from types import TracebackType
 
 from zoo.errors import VerificationError, ZooError
 from zoo.io.scratch import memory_file
@@ -17,31 +18,58 @@ def parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
     # error of the file. Errors of the operating system and interrupts pass unchanged
     try:
         yield
-    except (ZooError, OSError):
-        raise
-    except (Exception, RecursionError) as error:
-        raise _unsound(path, kind, error) from error
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # pyo3 derives it from BaseException
+        unsound = _parser_error(path, kind, error)
+        if unsound is None:
             raise
-        raise _unsound(path, kind, error) from error
+        raise unsound from error
 
 
-@contextlib.contextmanager
-def rust_parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
+def rust_parsing(
+    path: "str | os.PathLike[str]", kind: str
+) -> contextlib.AbstractContextManager[None]:
     """Convert exceptions like ``parsing``, and suppress the message of a panic of Rust code."""
+    return _RustParsing(path, kind)
+
+
+class _RustParsing:
+    """Context of a call of Rust code; cheap, since every text is tokenized in one."""
+
     # The message is written to the file descriptor of standard error before the exception is
     # raised. Other output to standard error appears when the block ends
-    with parsing(path, kind):
+
+    def __init__(self, path: "str | os.PathLike[str]", kind: str) -> None:
+        self._path = path
+        self._kind = kind
+
+    def __enter__(self) -> None:
         _STANDARD_ERROR.hold()
-        panicked = False
-        try:
-            yield
-        except BaseException as error:
-            panicked = type(error).__name__ == "PanicException"
-            raise
-        finally:
-            _STANDARD_ERROR.release(drop=panicked)
+
+    def __exit__(
+        self, _: object, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _STANDARD_ERROR.release(drop=_is_panic(error))
+        if error is None:
+            return
+        unsound = _parser_error(self._path, self._kind, error)
+        if unsound is not None:
+            raise unsound from error
+
+
+def _is_panic(error: BaseException | None) -> bool:
+    """Return whether Rust code panicked; pyo3 derives the exception from ``BaseException``."""
+    return type(error).__name__ == "PanicException"
+
+
+def _parser_error(
+    path: "str | os.PathLike[str]", kind: str, error: BaseException
+) -> VerificationError | None:
+    """Return the error of a file for an exception of its parser; ``None`` for other exceptions."""
+    if isinstance(error, (ZooError, OSError)):
+        return None
+    if isinstance(error, Exception) or _is_panic(error):
+        return _unsound(path, kind, error)
+    return None
 
 
 class _StandardErrorRedirect:
@@ -64,8 +92,7 @@ class _StandardErrorRedirect:
             self._holders += 1
             if self._holders > 1:
                 return
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                sys.stderr.flush()
+            _flush()
             try:
                 self._terminal = os.dup(2)
             except OSError:  # it is closed
@@ -82,8 +109,7 @@ class _StandardErrorRedirect:
             self._drop |= drop
             if self._holders or self._terminal is None:
                 return
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                sys.stderr.flush()
+            _flush()
             os.dup2(self._terminal, 2)
             os.close(self._terminal)
             if os.lseek(self._file, 0, os.SEEK_CUR):
@@ -97,6 +123,14 @@ class _StandardErrorRedirect:
                         os.write(2, written)
             self._terminal = None
             self._drop = False
+
+
+def _flush() -> None:
+    """Write what Python has buffered of standard error, which may be closed or replaced."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return
 
 
 def _unnamed_file() -> int:

@@ -57,9 +57,9 @@ def run_modules(
     features: ModuleFeatures, pooling: Pooling, weights: "ModuleWeights | None" = None
 ) -> ModuleFeatures:
     """Run the modules after the backbone; changes ``features`` and returns them."""
+    values = features.values
+    module_weights = weights or {}
     for number, module in enumerate(pooling.steps, 1):
-        tensors = (weights or {}).get(module_folder(number, module), {})
-        values = features.values
         match module:
             case PoolingModule():
                 mask = features.mask
@@ -70,6 +70,7 @@ def run_modules(
             case SpladePoolingModule():
                 values[SENTENCE_VECTOR] = splade(values[TOKENS], features.mask, module)
             case DenseModule():
+                tensors = module_weights[module_folder(number, module)]
                 values[module.module_output_name] = dense(
                     values[module.module_input_name], module, tensors
                 )
@@ -77,6 +78,7 @@ def run_modules(
                 if module.module_input_name in values:
                     values[module.module_output_name] = unit(values[module.module_input_name])
             case LayerNormModule():
+                tensors = module_weights[module_folder(number, module)]
                 values[SENTENCE_VECTOR] = _layer_norm(values[SENTENCE_VECTOR], tensors)
             case LexicalPoolingModule():
                 values[SENTENCE_VECTOR] = lexical_weights(values[TOKENS], module, features)
@@ -135,14 +137,14 @@ def _pool(hidden: "Floats", mask: "Mask", mode: str) -> "Floats":
     elif mode == "max":
         vectors = np.where(mask[:, :, None], hidden, -np.inf).max(axis=1).astype(hidden.dtype)
     else:
-        token_weights = mask.astype(np.float64)  # (texts, tokens), zero for padding
+        token_weights = mask  # (texts, tokens), zero for padding
         if mode == "weightedmean":
-            token_weights *= np.arange(1, mask.shape[1] + 1)
+            token_weights = mask * np.arange(1, mask.shape[1] + 1)
         divisor = token_weights.sum(axis=1, keepdims=True)
         if mode == "mean_sqrt_len_tokens":
             divisor = np.sqrt(divisor)
-        token_weights /= divisor
-        vectors = np.matmul(token_weights.astype(hidden.dtype)[:, None, :], hidden)[:, 0]
+        weights = (token_weights / divisor).astype(hidden.dtype, copy=False)
+        vectors = np.matmul(weights[:, None, :], hidden)[:, 0]
     return vectors
 
 
@@ -190,7 +192,7 @@ def dense(
     """Map (..., in_features) to (..., out_features)."""
     import numpy as np
 
-    weights = {name: tensor.astype(vectors.dtype) for name, tensor in tensors.items()}
+    weights = {name: tensor.astype(vectors.dtype, copy=False) for name, tensor in tensors.items()}
     mapped = np.matmul(vectors, weights["linear.weight"].T)
     if module.bias:
         mapped += weights["linear.bias"]
@@ -285,7 +287,8 @@ def unit(vectors: "Floats") -> "Floats":
     """Normalize each row to unit length; rows of zeros are unchanged."""
     import numpy as np
 
-    length: Floats = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    # As in ``np.linalg.norm``, without its other norms, which take longer to rule out.
+    length: Floats = np.sqrt(np.add.reduce(vectors * vectors, axis=-1, keepdims=True))
     if (length > 0).all():
         normalized: Floats = vectors / length
         return normalized

@@ -11,7 +11,7 @@ from zoo.errors import UsageError
 from zoo.exporting.targets import find_target
 from zoo.inference.check_outputs import check_result
 from zoo.inference.session import Session
-from zoo.inference.validate_inputs import check_inputs, check_outputs, with_defaults
+from zoo.inference.validate_inputs import check_outputs, complete_inputs
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -53,18 +53,13 @@ class TargetSession(Session):
     @override
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         names = check_outputs(outputs, self.outputs)
-        arrays = with_defaults(check_inputs(inputs, self._spec, self._config), self._spec)
+        arrays, sizes = complete_inputs(inputs, self._spec, self._config)
         if TYPES in arrays and TYPES not in self.inputs and arrays.pop(TYPES).any():
             raise UsageError(
                 f"{self.backend} does not read token types, which tell the texts of a pair apart",
                 "use --backend cpu or --backend onnx",
             )
         results = self.compute(arrays, names)
-        sizes: dict[str | int, int] = {
-            axis: size
-            for name, array in arrays.items()
-            for axis, size in zip(self._spec.inputs[name], array.shape, strict=True)
-        }
         for name in names:
             if name in self._spec.outputs:
                 axes = self._spec.outputs[name]

@@ -17,7 +17,7 @@ from zoo.inference.exported import check_files, read_export_info
 from zoo.inference.ort.decoder import OrtDecoder
 from zoo.inference.ort.runtime import RefusedGraph, create_session, run_graph
 from zoo.inference.session import BackendWarning, Session
-from zoo.inference.validate_inputs import check_inputs, check_outputs, with_defaults
+from zoo.inference.validate_inputs import check_outputs, complete_inputs
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -75,15 +75,12 @@ class GraphSession(Session):
     @override
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         names = check_outputs(outputs, self.outputs)
-        arrays = with_defaults(check_inputs(inputs, self._spec, self._config), self._spec)
+        arrays, sizes = complete_inputs(inputs, self._spec, self._config)
         if self._graphs:
             results = {LOGITS: self._graphs.whole(arrays)}
         else:
             zeros = {name: np.zeros_like(arrays[IDS]) for name in self._unused}
             results = run_graph(self._session, {**arrays, **zeros, **self._adapter}, names)
-        sizes: dict[str | int, int] = {}
-        for name, array in arrays.items():
-            sizes.update(zip(self._spec.inputs[name], array.shape, strict=True))
         for name, value in results.items():
             check_result(self._name, name, value, self._spec.outputs[name], sizes)
         return {name: value.astype(np.float32, copy=False) for name, value in results.items()}

@@ -28,7 +28,7 @@ class OpenVino(ExportTarget):
     precisions: ClassVar[Mapping[str, Precision]] = {
         "float32": Precision(1e-4, "kernels add in another order"),
         "float16": Precision(2e-2, "weights have 11 bits; products are in float32"),
-        "int8": Precision(None, "8-bit weights, a scale a row; products are in float32"),
+        "int8": Precision(None, "8-bit weights, a scale a row; activations in groups of 128"),
     }
 
     @override

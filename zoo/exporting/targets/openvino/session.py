@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 # Its default is bfloat16 on CPUs that have it, which differs by 1e-3
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
+# Numbers of an activation that share a scale next to 8-bit weights; by default 32. In MiniLM, the
+# lowest cosine of 256 sentences is 0.994 instead of 0.997, and throughput 1.2 times as high; with
+# all 384 numbers in one group it is 0.991 at the same speed.
+GROUP_SIZE = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 128}
 
 
 class OpenVinoSession(TargetSession):
@@ -29,6 +33,8 @@ class OpenVinoSession(TargetSession):
     ) -> None:
         super().__init__(checkpoint, "openvino", precision)
         settings: dict[str, Any] = {**EXACT, "PERFORMANCE_HINT": "LATENCY"}
+        if precision == "int8":
+            settings |= GROUP_SIZE
         num_threads = threads or environment_threads()
         if num_threads:
             settings["INFERENCE_NUM_THREADS"] = num_threads

@@ -10,10 +10,13 @@ import torch
 from tests.training.cases import dry
 from tests.training.runs import assert_same, cut, records, small, tree
 from zoo.data.rng import generator
+from zoo.nn.packed_attention import attached_offsets, document_offsets
 from zoo.training.devices import DeviceTransfer
 from zoo.training.distributed.context import DistContext
+from zoo.training.loss_module import LossModule
 from zoo.training.run import PretrainRun
 from zoo.training.setup import pretrain_setup, train_dataloader
+from zoo.training.trainer import Trainer
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("shared_home")]
 RESUMED = [
@@ -88,6 +91,37 @@ def test_batches_are_on_the_device_and_the_same(device: torch.device) -> None:
                 ] == []
     finally:
         loader.close()
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt", "electra", "t5"])
+def test_passes_of_a_step_do_not_wait_for_the_device(family: str, device: torch.device) -> None:
+    """Forward and backward passes; the norm of the gradients is read once a step."""
+    setup = pretrain_setup(dry(small(family)))
+    dist = DistContext(0, 1, device)
+    model = setup.objective.model(setup.family, setup.model_config).to(device)
+    trainer = Trainer(
+        LossModule(setup.objective, model), setup.config, dist, train_dataloader(setup, dist)
+    )
+    try:
+        trainer.train_step(trainer.train_dataloader.batches(0))
+        batches = trainer.train_dataloader.batches(1)
+        torch.cuda.synchronize(device)
+        torch.cuda.set_sync_debug_mode("error")
+        trainer.forward_backward(batches)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        trainer.train_dataloader.close()
+
+
+def test_offsets_of_documents_are_copied_with_the_batch(device: torch.device) -> None:
+    setup = pretrain_setup(dry(small("bert")))
+    dataset = setup.objective.dataset(setup.corpus.split("train"), 0)
+    batch = setup.objective.collate([dataset.example(k, generator(0, k)) for k in range(4)])
+    transfer = DeviceTransfer(device)
+    (copy,) = transfer.finish(transfer.start([batch]))
+    offsets = attached_offsets(copy.tensors["document_ids"])
+    assert offsets is not None and offsets.device == device
+    assert offsets.tolist() == document_offsets(batch.tensors["document_ids"]).tolist()
 
 
 def test_a_copy_is_finished_before_its_use(device: torch.device) -> None:

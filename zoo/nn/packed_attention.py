@@ -1,12 +1,13 @@
 """The documents of packed rows; for attention within them, see ``zoo.nn.kernels``."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.weak import WeakIdKeyDictionary
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,9 +54,36 @@ class DocumentOffsets(NamedTuple):
         return cls(document_offsets(document_ids), document_ids.shape[1], causal)
 
 
+# Document ids -> their version and their offsets, as long as the ids exist.
+_attached: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
+
+
+def attach_offsets(document_ids: Tensor, offsets: Tensor) -> None:
+    """Let ``document_offsets`` return offsets that were computed elsewhere, such as on the host.
+
+    They count until the ids change in place. Copies of the ids do not have them.
+    """
+    _attached[document_ids] = (document_ids._version, offsets)
+
+
+def attached_offsets(document_ids: Tensor) -> Tensor | None:
+    """Return the offsets that were attached to document ids, if there are any."""
+    attached = _attached.get(document_ids)
+    if attached is None:
+        return None
+    version, offsets = attached
+    return offsets if version == document_ids._version else None
+
+
 @outside_of_graphs
 def document_offsets(document_ids: Tensor) -> Tensor:
-    """Return the offsets; their number depends on the ids, so that the device is waited for."""
+    """Return the offsets, (documents + 1,), int32.
+
+    Their number depends on the ids, so that the device is waited for, unless they are attached.
+    """
+    attached = attached_offsets(document_ids)
+    if attached is not None:
+        return attached
     begins = torch.ones_like(document_ids, dtype=torch.bool)
     begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
     starts = begins.flatten().nonzero()[:, 0]

@@ -252,7 +252,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
             samples = sample_tokens(masked, batch["uniforms"], self.options.temperature)
         # What static shapes add to the positions is written behind the rows.
         counted = labels != IGNORED
-        positions = positions.where(counted, positions.new_tensor(inputs["input_ids"].numel()))
+        positions = torch.where(counted, positions, inputs["input_ids"].numel())
         corrupted = _scatter(inputs["input_ids"], positions, samples)
         original = torch.zeros_like(corrupted, dtype=torch.bool)
         replaced = _scatter(original, positions, samples != labels)

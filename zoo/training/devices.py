@@ -6,10 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.nn.packed_attention import attach_offsets, attached_offsets, document_offsets
 from zoo.objectives.base import Batch, Example, Objective
 from zoo.objectives.losses.cross_entropy import IGNORED
+
+DOCUMENT_IDS = "document_ids"  # Names of tensors with document ids end in it.
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,11 @@ class PendingBatches:
 
 
 class DeviceTransfer:
-    """Copies batches to a CUDA device, from pinned memory and on a stream of its own."""
+    """Copies batches to a CUDA device, from pinned memory and on a stream of its own.
+
+    The offsets of packed documents are computed on the host and copied as well: on the device,
+    their number would have to be waited for.
+    """
 
     # Batches for a CPU stay as they are.
 
@@ -34,13 +42,19 @@ class DeviceTransfer:
     def start(self, batches: Sequence[Batch]) -> PendingBatches:
         """Start to copy batches; any thread may call it, one step ahead."""
         if self._stream is None:
+            for batch in batches:
+                for name, tensor in batch.tensors.items():
+                    if name.endswith(DOCUMENT_IDS):
+                        attach_offsets(tensor, document_offsets(tensor))
             return PendingBatches(list(batches))
         with torch.cuda.stream(self._stream):
             copies = []
             for batch in batches:
                 tensors = {}
                 for name, tensor in batch.tensors.items():
-                    tensors[name] = tensor.pin_memory().to(self.device, non_blocking=True)
+                    tensors[name] = self._copy(tensor)
+                    if name.endswith(DOCUMENT_IDS):
+                        attach_offsets(tensors[name], self._copy(document_offsets(tensor)))
                 copies.append(replace(batch, tensors=tensors))
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
@@ -54,7 +68,13 @@ class DeviceTransfer:
             for batch in pending.batches:
                 for tensor in batch.tensors.values():
                     tensor.record_stream(stream)  # Memory is reused only after its use there.
+                    offsets = attached_offsets(tensor)
+                    if offsets is not None:
+                        offsets.record_stream(stream)
         return pending.batches
+
+    def _copy(self, tensor: Tensor) -> Tensor:
+        return tensor.pin_memory().to(self.device, non_blocking=True)
 
 
 @contextlib.contextmanager

@@ -45,7 +45,9 @@ class RelativePositions(nn.Module):
             (heads, queries, keys).
         """
         buckets = distance_buckets(self.num_buckets, self.max_distance, self.bidirectional)
-        biases = self.weight.t()[:, torch.tensor(buckets, device=self.weight.device)]
+        # The host waits for a copy of a list to a device, but not for this one.
+        columns = torch.tensor(buckets).to(self.weight.device, non_blocking=True)
+        biases = self.weight.t()[:, columns]
         index = distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
         return biases[:, index]
 

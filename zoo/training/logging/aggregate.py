@@ -56,7 +56,8 @@ class MetricSums:
     def add(self, outcome: LossOutput, counts: Mapping[str, float]) -> None:
         """Add the losses and metrics of a micro-batch."""
         for name, total in outcome.sums.items():
-            count = torch.tensor(counts[name], dtype=torch.float64, device=total.device)
+            # A number that is filled in on the device is not waited for, as a copy would be.
+            count = total.new_full((), counts[name], dtype=torch.float64)
             self._add_pair(name, torch.stack((total.detach().double(), count)))
         for name, (total, count) in outcome.metrics.items():
             pair = torch.stack((total.detach().double(), count.detach().double()))

@@ -107,10 +107,11 @@ def test_passes_of_a_step_do_not_wait_for_the_device(family: str, device: torch.
         batches = trainer.train_dataloader.batches(1)
         torch.cuda.synchronize(device)
         torch.cuda.set_sync_debug_mode("error")
-        trainer.forward_backward(batches)
+        sums = trainer.forward_backward(batches)
     finally:
         torch.cuda.set_sync_debug_mode("default")
         trainer.train_dataloader.close()
+    assert sums.compute(trainer.loss_weights)["loss"] > 0
 
 
 def test_offsets_of_documents_are_copied_with_the_batch(device: torch.device) -> None:

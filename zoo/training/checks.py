@@ -231,7 +231,7 @@ def _gradients(setup: "PretrainSetup", objective: "Objective", rows_at_once: int
     trainer.forward_backward(trainer.train_dataloader.make_batches(0))
     trainer.train_dataloader.close()
     return {
-        name: parameter.grad
+        name: parameter.grad.to_dense()
         for name, parameter in model.named_parameters()
         if parameter.grad is not None
     }

@@ -11,7 +11,7 @@ from torch import nn
 
 from zoo.data.rng import torch_seed
 from zoo.errors import Interrupted, VerificationError
-from zoo.nn.kernels.embedding import recycle_gradients
+from zoo.nn.kernels.embedding import recycle_gradients, sum_row_gradients, use_row_gradients
 from zoo.nn.kernels.onednn_linear import is_faster, use_onednn
 from zoo.objectives.base import Batch, LossOutput
 from zoo.training.config.run_config import RunConfig
@@ -89,9 +89,12 @@ class Trainer:
         self.stop = stop or StopSignal()
         if dist.device.type == "cpu" and is_faster():
             use_onednn(loss_module)
+        self.optimizer_method = optimizer_method(config.optimizer)
+        is_plain = dist.device.type == "cpu" and dist.world_size == 1 and not config.compile
+        if is_plain and self.optimizer_method.takes_row_gradients:
+            use_row_gradients(loss_module.model)
         self.parallel_module = parallelize(loss_module, config, dist)
         self.param_groups = parameter_groups(loss_module.model, config.optimizer)
-        self.optimizer_method = optimizer_method(config.optimizer)
         self.optimizer = self.optimizer_method.make(self.param_groups, config.optimizer)
         self.ema = None
         if config.ema_decay is not None:
@@ -216,6 +219,7 @@ class Trainer:
             set_requires_grad_sync(self.parallel_module, self.config, last=is_last)
             output = self._forward(index, batch)
             self.total_loss(output, counts).backward()  # type: ignore[no-untyped-call]
+            sum_row_gradients(self.model)
             sums.add(output, batch.counts)
             if batch.sources:
                 sums.add_sources(output, batch)
@@ -399,7 +403,8 @@ def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
 
 def _is_finite(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        return not value.is_floating_point() or bool(full_tensor(value.isfinite().all()))
+        values = value.coalesce().values() if value.is_sparse else value
+        return not values.is_floating_point() or bool(full_tensor(values.isfinite().all()))
     if isinstance(value, dict):
         return all(map(_is_finite, value.values()))
     if isinstance(value, list | tuple):

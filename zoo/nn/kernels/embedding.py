@@ -1,4 +1,4 @@
-"""Embeddings whose gradients take the memory of earlier ones on CPUs."""
+"""Embeddings whose gradients, on CPUs, are those of the rows that were read, or reuse memory."""
 
 from typing import Any
 
@@ -7,10 +7,15 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 LARGE = 1 << 25  # bytes, above which glibc returns memory to the system when it is freed
+LEAST_OF_ROWS = 1 << 22  # bytes of a table, below which all its rows are quickly computed
 
 
 class Embedding(nn.Embedding):
-    """``nn.Embedding`` that uses the memory of its last gradient for the next one."""
+    """``nn.Embedding`` that uses the memory of its last gradient for the next one.
+
+    If ``sparse`` is set, the gradient is that of the rows that were read, a sparse tensor, unless
+    the table is also used otherwise, such as for logits.
+    """
 
     # The gradient of a large table is a tensor of zeros but for the rows of a batch. On CPUs, new
     # memory of that size comes from the system, which clears it page by page when it is touched.
@@ -22,7 +27,7 @@ class Embedding(nn.Embedding):
         """Return the rows of ids: (...) to (..., embedding_dim)."""
         weight: Tensor = self.weight
         trained = torch.is_grad_enabled() and weight.requires_grad and weight.device.type == "cpu"
-        if not trained or weight.nbytes < LARGE or torch.compiler.is_compiling():
+        if not trained or self.sparse or weight.nbytes < LARGE or torch.compiler.is_compiling():
             return super().forward(input)
         return _Lookup.apply(weight, input, self)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -42,6 +47,23 @@ class Embedding(nn.Embedding):
             is_large = gradient.device.type == "cpu" and gradient.nbytes >= LARGE
             self.spare_gradient = gradient if is_large else None
         self.weight.grad = None
+
+
+def use_row_gradients(model: nn.Module) -> None:
+    """Make the gradients of large embeddings sparse; see ``Embedding``."""
+    for module in model.modules():
+        if isinstance(module, Embedding) and module.weight.nbytes >= LEAST_OF_ROWS:
+            module.sparse = True
+
+
+def sum_row_gradients(model: nn.Module) -> None:
+    """Sum what a row has from several passes, so that gradients hold each row once."""
+    for module in model.modules():
+        if not isinstance(module, Embedding):
+            continue
+        gradient = module.weight.grad
+        if gradient is not None and gradient.is_sparse:
+            module.weight.grad = gradient.coalesce()
 
 
 def recycle_gradients(model: nn.Module) -> None:

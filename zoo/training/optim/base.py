@@ -26,6 +26,11 @@ class OptimizerMethod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     name: ClassVar[str]
     has_weight_decay: ClassVar[bool] = True
 
+    @property
+    def takes_row_gradients(self) -> bool:
+        """Whether ``make`` takes gradients of some rows of a matrix on a CPU, as sparse tensors."""
+        return False
+
     @abstractmethod
     def make(
         self, groups: Sequence[dict[str, Any]], config: "OptimizerConfig"

@@ -31,6 +31,9 @@ OPTIMIZERS: Catalog[OptimizerMethod] = Catalog(
 )
 
 
+SMALLEST_NORM = 1e-6  # added to the norm of gradients, as in ``torch.nn.utils``
+
+
 def optimizer_method(config: OptimizerConfig) -> OptimizerMethod:
     """Return the optimizer that settings name, with its own settings.
 
@@ -83,9 +86,18 @@ class AdamWMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fie
         from zoo.training.optim.eager import eager
 
         devices = {parameter.device.type for group in groups for parameter in group["params"]}
-        fused = True if devices <= {"cpu", "cuda"} else None
         settings = _adam_settings(config)
+        if devices == {"cpu"} and self.takes_row_gradients:
+            from zoo.training.optim.row_adamw import RowAdamW
+
+            return eager(RowAdamW)(groups, **settings)
+        fused = True if devices <= {"cpu", "cuda"} else None
         return eager(torch.optim.AdamW)(groups, **settings, fused=fused, amsgrad=self.amsgrad)
+
+    @property
+    @override
+    def takes_row_gradients(self) -> bool:
+        return not self.amsgrad
 
     @override
     def set_hyperparams(
@@ -196,9 +208,19 @@ def clip_grad_norm(parameters: "Iterable[nn.Parameter]", limit: float | None) ->
     import torch
 
     with_grad = [parameter for parameter in parameters if parameter.grad is not None]
-    norm = torch.nn.utils.get_total_norm([p.grad for p in with_grad if p.grad is not None])
+    gradients = [_values(parameter.grad) for parameter in with_grad if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
     if hasattr(norm, "full_tensor"):
         norm = norm.full_tensor()  # Otherwise, its uses below would gather it several times.
-    if limit is not None:
-        torch.nn.utils.clip_grads_with_norm_(with_grad, limit, norm)
+    if limit is None:
+        return norm
+    factor = (limit / (norm + SMALLEST_NORM)).clamp(max=1.0)
+    # On a CPU, the factor is read without waiting, and 1 changes nothing.
+    if norm.device.type != "cpu" or factor < 1:
+        torch._foreach_mul_(gradients, factor)
     return norm
+
+
+def _values(gradient: "Tensor") -> "Tensor":
+    """Return the values of a gradient, of which a sparse one has each row once, for writing."""
+    return gradient.values() if gradient.is_sparse else gradient

@@ -197,7 +197,7 @@ def _train(
         ZooError: no task has a run, or two failed in the same way before any had one: their data
             is not the cause.
     """
-    from zoo.suites.failures import ends_suite, no_result
+    from zoo.suites.failures import ends_suite, error_line, no_result
 
     # Other processes do not know that one has failed, and would wait for it.
     is_single_process = int_from_environment("WORLD_SIZE", 1) == 1
@@ -220,7 +220,7 @@ def _train(
                 raise
             if not runs and str(error) in map(str, failures.values()):
                 raise
-            LOG.warning("warning: %s fails: %s", name, error)
+            LOG.warning("warning: %s fails: %s", name, error_line(error))
             failures[name] = error
             continue
         runs[name] = directory
@@ -279,7 +279,7 @@ def _prepare(
     Raises:
         ZooError: there is none.
     """
-    from zoo.suites.failures import ends_suite, no_result
+    from zoo.suites.failures import ends_suite, error_line, no_result
 
     trainings = {}
     missing_files = {}
@@ -296,7 +296,7 @@ def _prepare(
         except ZooError as error:
             if ends_suite(error):
                 raise
-            LOG.warning("warning: %s is not trained: %s", task.name, error)
+            LOG.warning("warning: %s is not trained: %s", task.name, error_line(error))
             failures[task.name] = error
             continue
         if training is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from zoo.cli.output import table
+from zoo.cli.output import fail, table
 from zoo.errors import ZooError
 
 
@@ -40,6 +40,7 @@ def require_all_tasks(
     if error is None:
         return
     if as_json:
-        # The object names the tasks. An error would be a second object.
+        # The object on standard output names the tasks. An error would be a second object.
+        fail(error.what, error.hint, error.exit_code, (), error.details)
         raise click.exceptions.Exit(error.exit_code)
     raise error

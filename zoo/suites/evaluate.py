@@ -9,7 +9,7 @@ from zoo.checkpoint.records import CONFIG
 from zoo.errors import SourceError, UsageError, ZooError
 from zoo.evaluation.record import is_recordable
 from zoo.suites.base import Suite, SuiteModel, SuiteResult, SuiteTask, TaskScore
-from zoo.suites.failures import ends_suite, no_result
+from zoo.suites.failures import ends_suite, error_line, no_result
 from zoo.suites.mixture import MIXTURE
 from zoo.training.state.location import resume_command
 from zoo.training.state.progress import is_seed_directory
@@ -230,7 +230,7 @@ def evaluate_suite(
         except ZooError as error:
             if ends_suite(error) or models.has_failed_for_all:
                 raise
-            LOG.warning("warning: %s fails: %s", task.name, error)
+            LOG.warning("warning: %s fails: %s", task.name, error_line(error))
             failures[task.name] = error
     if not scores:
         raise _no_score(failures, {**obstacles, **task_files.missing})

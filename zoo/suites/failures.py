@@ -19,6 +19,20 @@ def ends_suite(error: ZooError) -> bool:
     return isinstance(error, Interrupted)
 
 
+def error_line(error: ZooError) -> str:
+    """Return the message and the remedy of an error, without the rows that it lists."""
+    return f"{error.what}; {error.hint}" if error.hint else error.what
+
+
+def _error_lines(failures: Mapping[str, ZooError]) -> list[str]:
+    """Return a line for each failure, followed by the rows that it lists."""
+    lines = []
+    for name, error in failures.items():
+        lines.append(f"{name}: {error_line(error)}")
+        lines += [f"  {line}" for line in error.details]
+    return lines
+
+
 def incomplete_suite(
     failures: Mapping[str, ZooError], missing_files: Mapping[str, str], hint: str
 ) -> ZooError | None:
@@ -32,7 +46,7 @@ def incomplete_suite(
         hint: what to do about failures.
     """
     if failures:
-        details = [f"{name}: {error}" for name, error in failures.items()]
+        details = _error_lines(failures)
         details += [f"{name}: {problem}" for name, problem in missing_files.items()]
         return _error_like(
             next(iter(failures.values())), f"{', '.join(failures)} failed", hint, details
@@ -55,8 +69,7 @@ def no_result(failures: Mapping[str, ZooError], what: str) -> ZooError:
     first_error = next(iter(failures.values()))
     if len(failures) == 1:
         return first_error
-    details = [f"{name}: {error}" for name, error in failures.items()]
-    return _error_like(first_error, what, "correct what these lines name", details)
+    return _error_like(first_error, what, "correct what these lines name", _error_lines(failures))
 
 
 def _error_like(error: ZooError, what: str, hint: str, details: list[str]) -> ZooError:

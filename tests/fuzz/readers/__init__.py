@@ -18,6 +18,7 @@ def all_readers() -> Mapping[str, Reader]:
         runs,
         runtimes,
         shared,
+        suites,
         tables,
         texts,
         tokenizers,
@@ -36,6 +37,7 @@ def all_readers() -> Mapping[str, Reader]:
         runtimes,
         tables,
         shared,
+        suites,
         adapters,
         encoders,
     )

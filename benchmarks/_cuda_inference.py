@@ -1,4 +1,4 @@
-"""The inference half of ``benchmarks.cuda``: embeddings and generation on each backend."""
+"""Embedding and generation in ``benchmarks.cuda``, on each backend."""
 
 import os
 import warnings
@@ -10,12 +10,34 @@ import numpy as np
 import torch
 
 from benchmarks._common import alternate
+from benchmarks._cuda_cells import Barrier, Cell
 from benchmarks.embed import peer, sentences
 from benchmarks.generate import prompts, spread
 from zoo.data.cache import SAMPLE
 
 SIDES = ("zoo", "transformers", "onnx")
+PROVIDER = "CUDAExecutionProvider"
 Run = Callable[[], Any]
+
+
+def measure(cell: Cell, barrier: Barrier) -> dict[str, Any]:
+    """Measure a side of embedding or generation."""
+    device = torch.device(cell.device)
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    if cell.side == "onnx" and device.type == "cuda":
+        require_provider()
+    return TASKS[cell.name](Path(cell.folder), cell.side, device, barrier, smoke=cell.tiny)
+
+
+def require_provider() -> None:
+    """End the process with one line if ONNX Runtime has no CUDA."""
+    import sys
+
+    import onnxruntime
+
+    if PROVIDER not in onnxruntime.get_available_providers():
+        sys.exit("onnxruntime-gpu is not installed: ONNX Runtime has no CUDA here")
 
 
 def make_models(folder: Path, *, smoke: bool) -> None:
@@ -59,12 +81,15 @@ def seconds(run: Run, rounds: int) -> float:
     return alternate({"": run}, rounds=rounds)[""].median
 
 
-def embed(folder: Path, side: str, device: torch.device, *, smoke: bool) -> dict[str, Any]:
+def embed(
+    folder: Path, side: str, device: torch.device, barrier: Barrier, *, smoke: bool
+) -> dict[str, Any]:
     """Embed sentences; return sentences per second and the path of the embeddings."""
     texts = sentences(SAMPLE, 32 if smoke else 2048)
     run = embedder(folder / "encoder", side, device)
     vectors = folder / f"embed-{side}.npy"
     np.save(vectors, run(texts))
+    barrier()
     speed = len(texts) / seconds(lambda: run(texts), 1 if smoke else 3)
     return {"per_second": speed, "result": str(vectors)}
 
@@ -85,12 +110,15 @@ def embedder(path: Path, side: str, device: torch.device) -> Callable[[Sequence[
     return zoo.load(path, backend=device.type, dtype="bfloat16" if cuda else "float32").embed  # type: ignore[arg-type]
 
 
-def generate(folder: Path, side: str, device: torch.device, *, smoke: bool) -> dict[str, Any]:
+def generate(
+    folder: Path, side: str, device: torch.device, barrier: Barrier, *, smoke: bool
+) -> dict[str, Any]:
     """Generate greedily from prompts; return tokens per second and the path of the tokens."""
     count, length, new = (2, 8, 4) if smoke else (16, 128, 128)
     run = generator(folder / "decoder", side, device, count, length, new)
     tokens = folder / f"generate-{side}.npy"
     np.save(tokens, np.array(run()))
+    barrier()
     speed = count * new / seconds(run, 1 if smoke else 3)
     return {"per_second": speed, "result": str(tokens)}
 

@@ -1,27 +1,38 @@
-"""The training half of ``benchmarks.cuda``: one step, timed, of the zoo and of transformers."""
+"""Pretraining in ``benchmarks.cuda``: steps of the zoo and of transformers, and their losses."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks._cuda_cells import Barrier, Cell
 from benchmarks._trainer import trainer_speed
 from zoo.conformance.hf_reference import reference_model
+from zoo.data.cache import SAMPLE
 from zoo.objectives.base import Objective
 from zoo.training.callbacks.logs import flops_per_token
 from zoo.training.config.schema import pretrain_config
 from zoo.training.distributed.context import DistContext
+from zoo.training.logging.throughput import peak_flops
 from zoo.training.loss_module import LossModule
 from zoo.training.setup import PretrainSetup, pretrain_setup, train_dataloader
 from zoo.training.state.state_dict import unique_state_dict
 from zoo.training.trainer import Trainer
 
 TOKENIZER_TOKENS = 4096  # of the tokenizer that is trained on the text; models have their own size
-WARM_UP = {"cuda": 5, "cpu": 1}  # steps that are not timed: the first ones compile
+COMPILING = {"cuda": 3, "cpu": 1}  # steps before a process waits for its turn
+WARM_UP = {"cuda": 8, "cpu": 2}  # steps that are not timed, with those
+STEPS = {"cuda": 40, "cpu": 1}  # steps that are timed
+LARGEST_BATCH_GIB = 75  # memory of a device that holds the rows of a step
+RTD = "replaced-token-detection"
+SPANS = "span-corruption"
+OWN_LOOP = "Trainer, modules of transformers"
+TINY_LENGTH = 64
+TINY_ROWS = 2
 Item = dict[str, Tensor]
 
 
@@ -48,6 +59,44 @@ class Workload:
     rows: int
     peer: str = "Trainer"
     data: Mapping[str, Any] = field(default_factory=lambda: {"vocab_size": TOKENIZER_TOKENS})
+
+
+WORKLOADS = (
+    Workload("BERT-base, 512", "bert", "base", "masked-lm", 512, 64),
+    Workload("BERT-base, 128", "bert", "base", "masked-lm", 128, 256),
+    Workload("ELECTRA-small, 128", "electra", "small", RTD, 128, 256, OWN_LOOP),
+    Workload("T5-small, 512", "t5", "small", SPANS, 512, 64, OWN_LOOP),
+    Workload("GPT-2 small, 1,024", "gpt", "small", "causal-lm", 1024, 32),
+)
+
+
+def workload_of(cell: Cell) -> Workload:
+    """Return the workload of a cell: tiny, or with as many rows as the device has memory for."""
+    workload = next(workload for workload in WORKLOADS if workload.name == cell.name)
+    if cell.tiny:
+        data = {"vocab_size": 400, "data": {"paths": [str(SAMPLE / "alice.txt")]}}
+        return replace(workload, size="tiny", seq_len=TINY_LENGTH, rows=TINY_ROWS, data=data)
+    memory = torch.cuda.get_device_properties(torch.device(cell.device)).total_memory / 2**30
+    divisor = next((part for part in (1, 2, 4, 8) if memory * part >= LARGEST_BATCH_GIB), 16)
+    return replace(workload, rows=max(1, workload.rows // divisor))
+
+
+def measure(cell: Cell, barrier: Barrier) -> dict[str, Any]:
+    """Measure a side of a workload, or compare the losses of both for a tiny model."""
+    if cell.side == "losses":
+        return {"difference": loss_difference(workload_of(replace(cell, tiny=True)))}
+    device = prepare(cell)
+    sides = {"zoo": train_zoo, "transformers": train_peer}
+    return sides[cell.side](workload_of(cell), device, barrier)
+
+
+def prepare(cell: Cell) -> torch.device:
+    """Return the device of a cell; both sides multiply float32 in TF32 on CUDA."""
+    device = torch.device(cell.device)
+    if device.type != "cuda":
+        return device
+    torch.set_float32_matmul_precision("high")
+    return torch.device("cuda", device.index or 0)
 
 
 def build(workload: Workload, *, compiled: bool, dropout: bool = True) -> PretrainSetup:
@@ -82,7 +131,7 @@ def new_model(setup: PretrainSetup) -> nn.Module:
     return setup.objective.model(setup.family, setup.model_config)
 
 
-def timed(step: Callable[[int], int], steps: int, device: torch.device) -> float:
+def timed(step: Callable[[int], int], device: torch.device, barrier: Barrier) -> float:
     """Return tokens per second of some steps, after those of the warm-up."""
 
     def now() -> float:
@@ -92,13 +141,15 @@ def timed(step: Callable[[int], int], steps: int, device: torch.device) -> float
 
     warm_up = WARM_UP[device.type]
     for index in range(warm_up):
+        if index == COMPILING[device.type]:
+            barrier()
         step(index)
     start = now()
-    tokens = sum(step(warm_up + index) for index in range(steps))
+    tokens = sum(step(warm_up + index) for index in range(STEPS[device.type]))
     return tokens / (now() - start)
 
 
-def train_zoo(workload: Workload, device: torch.device, steps: int) -> dict[str, Any]:
+def train_zoo(workload: Workload, device: torch.device, barrier: Barrier) -> dict[str, Any]:
     """Time steps of the zoo's trainer: batch, forward, backward, clipping, update."""
     setup = build(workload, compiled=device.type == "cuda")
     dist = DistContext(0, 1, device)
@@ -112,10 +163,13 @@ def train_zoo(workload: Workload, device: torch.device, steps: int) -> dict[str,
         return sum(batch.tokens for batch in batches)
 
     try:
-        speed = timed(step, steps, device)
+        speed = timed(step, device, barrier)
     finally:
         trainer.train_dataloader.close()
-    return {"tokens_per_second": speed, "flops_per_token": flops, **memory(device)}
+    peak = peak_flops(device)
+    mfu = speed * flops / peak if flops and peak else None
+    result = {"tokens_per_second": speed, "rows": workload.rows, "flops_per_token": flops}
+    return {**result, "mfu": mfu, **memory(device)}
 
 
 def memory(device: torch.device) -> dict[str, float | None]:
@@ -232,10 +286,11 @@ def count_tokens(item: Mapping[str, Tensor]) -> int:
     return item["input_ids"].numel() + (0 if decoder is None else int((decoder != -100).sum()))
 
 
-def train_peer(workload: Workload, device: torch.device, steps: int) -> dict[str, Any]:
+def train_peer(workload: Workload, device: torch.device, barrier: Barrier) -> dict[str, Any]:
     """Time steps of transformers: its ``Trainer``, at its best settings for blocks."""
     setup = build(workload, compiled=False)
     model = peer_model(setup, new_model(setup)).train()
+    steps = STEPS[device.type]
     count = workload.rows * (WARM_UP[device.type] + steps)
     items = peer_items(setup, count)
     collate = peer_collator(setup)
@@ -247,6 +302,7 @@ def train_peer(workload: Workload, device: torch.device, steps: int) -> dict[str
         count_tokens,
         warm_up=WARM_UP[device.type],
         steps=steps,
+        barrier=(COMPILING[device.type], barrier),
         per_device_train_batch_size=workload.rows,
         bf16=cuda,
         tf32=True if cuda else None,
@@ -317,9 +373,3 @@ def peer_losses(
         targets = replaced.view_as(ids)[mask].float()
         losses.append(float(F.binary_cross_entropy_with_logits(real, targets)))
     return losses
-
-
-CELLS: Mapping[str, Callable[[Workload, torch.device, int], dict[str, Any]]] = {
-    "zoo": train_zoo,
-    "transformers": train_peer,
-}

@@ -16,6 +16,7 @@ def trainer_speed(
     *,
     warm_up: int,
     steps: int,
+    barrier: tuple[int, Callable[[], None]] | None = None,
     **arguments: Any,
 ) -> float:
     """Return the tokens per second of the steps after the warm-up.
@@ -27,6 +28,7 @@ def trainer_speed(
         count_tokens: function from a batch to its number of tokens without padding.
         warm_up: number of steps that are not timed.
         steps: number of steps that are timed.
+        barrier: a step of the warm-up, and what is called after it.
         **arguments: further ``TrainingArguments``.
     """
     import transformers
@@ -41,6 +43,8 @@ def trainer_speed(
 
     class Clock(transformers.TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            if barrier is not None and state.global_step == barrier[0]:
+                barrier[1]()
             if state.global_step in (warm_up, warm_up + steps):
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()

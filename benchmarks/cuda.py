@@ -1,230 +1,345 @@
-"""Training and inference on a GPU, compared with transformers and ONNX Runtime.
+"""Training and inference on a GPU, compared with transformers and ONNX Runtime, in eight minutes.
 
-    python -m benchmarks.cuda                       # tests marked cuda, then the table: 10 minutes
-    python -m benchmarks.cuda --device cpu --smoke  # the same code on tiny models
+    python -m benchmarks.cuda                # all sections, then tables
+    python -m benchmarks.cuda --dry-run      # the same on a CPU, with tiny models
+    python -m benchmarks.cuda --table FILE   # only the tables of a file of results
 
 Targets: 45 % MFU for BERT-base at 512 tokens, and 2 times the tokens per second of the Trainer.
 
-Both sides train the same models from the same weights on the text of the package, in bfloat16,
-compiled, with fused AdamW. The Trainer gets blocks of concatenated documents, so that it has no
-padding and needs no mask, and computes all logits, as it always does; the zoo packs documents that
-do not attend to each other. T5 and ELECTRA have no pretraining script in transformers: its modules
-are trained on the zoo's spans, or on masks, samples and both losses of the paper. MFU has the same
-numerator for both: the matrix products that the objective needs. Padding does not count as tokens.
-First, the losses of one batch with the same weights are compared, in float64 on a CPU.
+On a machine without a network, first fetch what it lacks, here, for its version of Python:
 
-A process measures one cell. All of them run once before, some at a time, so that compiled code and
-graphs are in caches when time is taken. What is left after --minutes is not measured.
+    python -m pip download -d wheels --no-deps --only-binary :all: --python-version 3.12 \
+        -c constraints.txt NAME...
+
+Take the folder ``wheels`` there, and run this one command:
+
+    python -m pip install --no-index --no-deps wheels/*.whl; \
+    python -m pip install --no-index --no-deps --no-build-isolation -e . && \
+    python -m benchmarks.cuda --output "$OUT/cuda.jsonl"
+
+A package that is missing, such as torch, is named in one line. ``make cuda`` installs all of it
+where there is a network.
+
+Each section has a share of the time, and begins when the one before has ended or its share is over;
+what was not measured by then has no result. A result is appended to the file of results as soon as
+it is there, so that a run that is cut off loses nothing.
+
+* *preparation*: the losses of both sides for one batch of a tiny model with the same weights are
+  compared in float64, on a CPU. A workload whose losses differ is not timed.
+* *kernels*: forward and backward passes of attention by each kernel of torch that runs here.
+* *pretraining* of BERT-base, then of ELECTRA, T5 and GPT-2. Both sides train the same models from
+  the same weights on the text of the package, in bfloat16, compiled, with fused AdamW. The Trainer
+  gets blocks of concatenated documents, so that it has no padding and needs no mask, and computes
+  all logits, as it always does; the zoo packs documents that do not attend to each other. T5 and
+  ELECTRA have no pretraining script in transformers: its modules are trained on the zoo's spans,
+  or on masks, samples and both losses of the paper. MFU counts the matrix products that the
+  objective needs, for both sides. Padding does not count as tokens.
+* *fine-tuning* of BERT-base on sentences, *embedding* and *generation*. ONNX Runtime computes in
+  float16, and needs ``onnxruntime-gpu``. Losses and results are compared.
+* *tests* marked ``cuda``, for the rest of the time.
+
+A process measures one side of one job: several compile and warm up together, then each is timed
+alone.
 """
 
+# Modules of the project are imported in functions, after a check that what they need is installed.
+
 import argparse
+import importlib.metadata
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks._common import machine, table, versions
-from benchmarks._cuda_inference import SIDES, TASKS, agreement, make_models
-from benchmarks._cuda_training import CELLS, Workload, loss_difference
-from zoo.data.cache import SAMPLE
-from zoo.errors import UsageError
-from zoo.nn.devices import resolve_device
+NEEDED = (
+    "accelerate",
+    "blake3",
+    "click",
+    "filelock",
+    "huggingface_hub",
+    "jinja2",
+    "msgspec",
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+    "pluggy",
+    "rich",
+    "safetensors",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "yaml",
+)
+MINUTES = 8.0
+DRY_MINUTES = 60.0
+AT_ONCE = 5  # cells that compile together
+SIDES = ("zoo", "transformers")
+BERT = ("BERT-base, 512", "BERT-base, 128")
+OTHERS = ("ELECTRA-small, 128", "T5-small, 512", "GPT-2 small, 1,024")
+ONNX_SIDES = ("zoo", "transformers", "onnx")
+SAME_LOSS = 1e-6  # relative difference of losses in float64
+SAME_START = 1e-3  # relative difference of losses in float32, or in TF32 on CUDA
+AGREE = 1e-4  # of results in float32, in a dry run
+Record = dict[str, Any]
 
-RTD = "replaced-token-detection"
-SPANS = "span-corruption"
-OWN_LOOP = "Trainer, modules of transformers"
-WORKLOADS = (
-    Workload("BERT-base, 128", "bert", "base", "masked-lm", 128, 256),
-    Workload("BERT-base, 512", "bert", "base", "masked-lm", 512, 64),
-    Workload("GPT-2 small, 1,024", "gpt", "small", "causal-lm", 1024, 32),
-    Workload("ELECTRA-small, 128", "electra", "small", RTD, 128, 256, OWN_LOOP),
-    Workload("T5-small, 512", "t5", "small", SPANS, 512, 64, OWN_LOOP),
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the benchmark.
+
+    Attributes:
+        name: its name.
+        share: its part of the time, in seconds of eight minutes.
+        module: the module with the function ``measure``.
+        cells: the job and the side of each cell.
+    """
+
+    name: str
+    share: int
+    module: str
+    cells: tuple[tuple[str, str], ...]
+
+
+SECTIONS = (
+    Section("models", 30, "_cuda_preparation", (("models", "both"),)),
+    Section("losses", 30, "_cuda_training", tuple(product((BERT[0], *OTHERS), ("losses",)))),
+    Section("kernels", 25, "_cuda_kernels", tuple(product(("512", "128"), ("torch",)))),
+    Section("BERT-base", 125, "_cuda_training", tuple(product(BERT, SIDES))),
+    Section("pretraining", 120, "_cuda_training", tuple(product(OTHERS, SIDES))),
+    Section("fine-tuning", 40, "_cuda_finetuning", tuple(product(("BERT-base",), SIDES))),
+    Section("inference", 60, "_cuda_inference", tuple(product(("embed", "generate"), ONNX_SIDES))),
 )
-BOOK = {"vocab_size": 400, "data": {"paths": [str(SAMPLE / "alice.txt")]}}
-SMOKE = tuple(
-    Workload(w.name, w.family, "tiny", w.objective, 64, 2, w.peer, BOOK)
-    for w in WORKLOADS
-    if w.seq_len != 512 or w.family != "bert"
-)
-AGREE = 1e-4  # relative difference of results in float32
-SAME_LOSS = 1e-6  # relative difference of losses
-# steps that are timed; cells that run at once before time is taken
-STEPS = 40
-AT_ONCE = 4
-TIMEOUT = 300  # seconds of one cell
-Cell = tuple[str, str]  # name of a workload or task, and side
-Results = dict[Cell, dict[str, Any]]
+TESTS = "tests"
+TESTS_SHARE = 50
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--smoke", action="store_true", help="tiny models, in this process")
-    parser.add_argument("--no-tests", action="store_true", help="do not run the tests first")
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--only", default="", help="cells whose names contain this text")
-    parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--dry-run", action="store_true", help="tiny models on a CPU")
+    parser.add_argument("--minutes", type=float, help=f"time for all sections; {MINUTES:g}")
+    parser.add_argument("--only", nargs="+", metavar="SECTION", help="sections that run")
+    parser.add_argument("--output", type=Path, help="file of results; cuda.jsonl, in $OUT if set")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print a file of results")
     options = parser.parse_args()
+    if options.table:
+        print(tables(read_records(options.table)))
+        return
+    require_packages()
+    if options.dry_run:
+        options.device = "cpu"
+    require_device(options.device)
+    minutes = options.minutes or (DRY_MINUTES if options.dry_run else MINUTES)
+    output = options.output or Path(os.environ.get("OUT", "."), "cuda.jsonl")
+    names = [section.name for section in SECTIONS] + [TESTS]
+    for name in options.only or ():
+        if name not in names:
+            sys.exit(f"error: there is no section {name!r}, only {', '.join(names)}")
+    with tempfile.TemporaryDirectory() as folder, output.open("w", encoding="utf-8") as file:
+        os.environ["ZOO_HOME"] = str(Path(folder, "zoo-home"))
+        for record in measure_all(Path(folder), options, minutes):
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            print(json.dumps(record), file=sys.stderr, flush=True)
+    print(tables(read_records(output)))
+
+
+def require_packages() -> None:
+    """End the process with one line if a package is missing."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.exit(f"error: missing here: {', '.join(missing)}; see python -m pydoc benchmarks.cuda")
     try:
-        resolve_device("auto", options.device)
+        importlib.metadata.distribution("plm-zoo")
+    except importlib.metadata.PackageNotFoundError:
+        sys.exit(
+            "error: plm-zoo is not installed: "
+            "python -m pip install --no-deps --no-build-isolation -e ."
+        )
+
+
+def require_device(name: str) -> None:
+    """End the process with one line if there is no such device."""
+    from zoo.errors import UsageError
+    from zoo.nn.devices import resolve_device
+
+    try:
+        resolve_device("auto", name)
     except UsageError as error:
         sys.exit(f"error: {error}")
-    if options.cell:
-        name, side, folder, steps = options.cell
-        result = measure((name, side), Path(folder), options, int(steps))
-        Path(folder, "result.json").with_stem(f"{slug((name, side))}").write_text(
-            json.dumps(result), encoding="utf-8"
-        )
-        return
-    until = time.monotonic() + 60 * options.minutes
-    failed = not options.smoke and not options.no_tests and run_tests()
-    with tempfile.TemporaryDirectory() as scratch:
-        os.environ["ZOO_HOME"] = str(Path(scratch, "zoo-home"))
-        report(Path(scratch), options, until)
-    if failed:
-        sys.exit("tests marked cuda failed, see above")
 
 
-def run_tests() -> bool:
-    """Run the tests that need a device, and return whether one failed."""
-    argv = [sys.executable, "-m", "pytest", "-m", "cuda", "-p", "no:cacheprovider", "tests/cuda"]
-    return subprocess.run(argv, check=False).returncode != 0
+def measure_all(folder: Path, options: argparse.Namespace, minutes: float) -> Iterator[Record]:
+    """Yield the records of a run, each as soon as it is there."""
+    from benchmarks._cuda_cells import Cell, run_cells
+
+    yield {"section": "machine", **describe(options.device)}
+    start = time.monotonic()
+    total = sum(section.share for section in SECTIONS) + TESTS_SHARE
+    share_so_far = 0
+    different: set[str] = set()
+    selected = options.only or [*(section.name for section in SECTIONS), TESTS]
+    for section in SECTIONS:
+        share_so_far += section.share
+        # Later sections need the models.
+        if section.name not in (*selected, "models"):
+            continue
+        until = start + minutes * 60 * share_so_far / total
+        cells = [
+            Cell(section.name, name, side, options.device, options.dry_run, str(folder))
+            for name, side in section.cells
+            if name not in different
+        ]
+        module = f"benchmarks.{section.module}"
+        for cell, result in run_cells(cells, module, until=until, at_once=at_once()):
+            if section.name == "losses" and not result.get("difference", 1.0) < SAME_LOSS:
+                result.setdefault("error", "the losses differ; there is nothing to time")
+                different.update(names_of_model(cell.name))
+            seconds = round(time.monotonic() - start, 1)
+            record = {"section": section.name, "name": cell.name, "side": cell.side}
+            yield {**record, **with_agreement(cell, result), "at": seconds}
+    if TESTS in selected:
+        yield {"section": TESTS, **run_tests(start + minutes * 60)}
 
 
-def report(folder: Path, options: argparse.Namespace, until: float) -> None:
-    """Compare losses, measure all cells, and print the tables."""
-    for workload in SMOKE:
-        difference = loss_difference(workload)
-        print(f"{workload.name}, tiny: losses differ by {difference:.1e}", flush=True)
-        if not difference < SAME_LOSS:
-            sys.exit("the losses differ; there is nothing to time")
-    workloads = SMOKE if options.smoke else scaled(WORKLOADS, options.device)
-    workloads = [w for w in workloads if options.only in w.name]
-    tasks = [task for task in TASKS if options.only in task]
-    if tasks:
-        make_models(folder, smoke=options.smoke)
-    cells = [*product((w.name for w in workloads), CELLS), *product(tasks, SIDES)]
-    if options.smoke:
-        results = {}
-        for cell in cells:
-            results[cell] = measure(cell, folder, options, 1)
-            print(f"{', '.join(cell)}: {time.process_time():.0f} s", file=sys.stderr, flush=True)
-    else:
-        results = run_cells(cells, folder, options, until)
-    print(f"\n{describe(options.device)}\n")
-    print(training_table(workloads, results, options.device), end="\n\n")
-    print(inference_table(tasks, results, exact=options.smoke))
+def at_once() -> int:
+    """Return how many cells compile together: at most one for two cores."""
+    from zoo.io.cores import usable_cores
+
+    return max(1, min(AT_ONCE, usable_cores() // 2))
 
 
-def scaled(workloads: Sequence[Workload], device: str) -> list[Workload]:
-    """Return the workloads with as many rows as the memory of the device has room for."""
-    import torch
-
-    memory = torch.cuda.get_device_properties(torch.device(device)).total_memory / 2**30
-    divisor = next((part for part in (1, 2, 4, 8) if memory * part >= 75), 16)
-    return [
-        Workload(**{**vars(w), "rows": max(1, w.rows // divisor)}) if divisor > 1 else w
-        for w in workloads
-    ]
+def names_of_model(name: str) -> list[str]:
+    """Return the workloads with the model of one of them."""
+    model = name.partition(",")[0]
+    return [workload for workload in (*BERT, *OTHERS) if workload.startswith(model)]
 
 
-def measure(cell: Cell, folder: Path, options: argparse.Namespace, steps: int) -> dict[str, Any]:
-    """Measure one cell in this process."""
-    import torch
+def with_agreement(cell: Any, result: Record) -> Record:
+    """Add to a result of inference how well it agrees with that of transformers, if it is there."""
+    if cell.section != "inference" or "result" not in result:
+        return result
+    from benchmarks._cuda_inference import agreement
 
-    device = torch.device(options.device)
-    name, side = cell
-    if device.type == "cuda":
-        device = torch.device("cuda", device.index or 0)
-        torch.set_float32_matmul_precision("high")  # TF32, for both sides
-    if name in TASKS:
-        return TASKS[name](folder, side, device, smoke=options.smoke)
-    workloads = SMOKE if options.smoke else scaled(WORKLOADS, options.device)
-    workload = next(workload for workload in workloads if workload.name == name)
-    return CELLS[side](workload, device, steps)
-
-
-def slug(cell: Cell) -> str:
-    return "-".join(cell).lower().replace(" ", "-").replace(",", "")
-
-
-def run_cells(
-    cells: Sequence[Cell], folder: Path, options: argparse.Namespace, until: float
-) -> Results:
-    """Measure cells one after another, after each ran once with others beside it."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda cell: run_cell(cell, folder, options, 1, until), cells))
-    results = {}
-    for cell in cells:
-        results[cell] = run_cell(cell, folder, options, STEPS, until)
-        print(f"{', '.join(cell)}: {results[cell]}", file=sys.stderr, flush=True)
-    return results
-
-
-def run_cell(
-    cell: Cell, folder: Path, options: argparse.Namespace, steps: int, until: float
-) -> dict[str, Any]:
-    """Measure a cell in a process; the result has ``error`` if it failed or time is over."""
-    left = min(TIMEOUT, until - time.monotonic())
-    if left < 5:
-        return {"error": "no time left"}
-    argv = [sys.executable, "-m", "benchmarks.cuda", "--device", options.device]
-    argv += ["--cell", *cell, str(folder), str(steps)]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=left, check=False)
-    except subprocess.TimeoutExpired:
-        return {"error": "no time left"}
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["failed"]
-        print(f"{', '.join(cell)}:\n{done.stderr[-3000:]}", file=sys.stderr, flush=True)
-        return {"error": lines[-1][:80]}
-    result: dict[str, Any] = json.loads((folder / f"{slug(cell)}.json").read_text())
+    path = result.pop("result")
+    reference = Path(cell.folder, f"{cell.name}-transformers.npy")
+    if reference.is_file():
+        paths = {cell.side: path, "transformers": str(reference)}
+        result["agreement"] = agreement(cell.name, paths)[cell.side]
+        if cell.tiny and not result["agreement"] > 1 - AGREE:
+            result["error"] = f"results differ: {result['agreement']:.6f}"
     return result
 
 
-def describe(device: str) -> str:
-    """Return a line with device and versions."""
+def run_tests(until: float) -> Record:
+    """Run the tests that need a device, as long as there is time."""
+    argv = [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider"]
+    try:
+        done = subprocess.run(
+            [*argv, "tests/cuda"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=max(1.0, until - time.monotonic()),
+        )
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout or b""
+        text = output if isinstance(output, str) else output.decode(errors="replace")
+        return {"error": "no time left", "output": text[-500:]}
+    failures = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return {"exit_code": done.returncode, "failures": failures, "output": done.stdout[-500:]}
+
+
+def describe(device: str) -> Record:
+    """Return device, machine and versions."""
+    from benchmarks._common import machine, versions
+
     packages = versions("torch", "transformers", "onnxruntime")
+    line = f"{machine()}. {packages}."
     if device.startswith("cuda"):
         from zoo.nn.devices import describe_cuda
 
-        return f"{describe_cuda()}. {machine()}. {packages}."
-    return f"{machine()}. {packages}."
+        line = f"{describe_cuda()}. {line}"
+    return {"device": device, "machine": line}
 
 
-def training_table(workloads: Sequence[Workload], results: Results, device: str) -> str:
+def read_records(path: Path) -> list[Record]:
+    """Return the records of a file; the last line of a run that was killed may be incomplete."""
+    records = []
+    for line in path.read_text("utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            break
+    return records
+
+
+def tables(records: Sequence[Record]) -> str:
+    """Return all tables of a run as Markdown."""
+    lines = [record["machine"] for record in records if record["section"] == "machine"]
+    by_section: dict[str, list[Record]] = {}
+    for record in records:
+        by_section.setdefault(record["section"], []).append(record)
+    for section, its_records in by_section.items():
+        if section in ("BERT-base", "pretraining", "fine-tuning"):
+            lines += ["", *training_rows(section, its_records)]
+        elif section == "inference":
+            lines += ["", *inference_rows(its_records)]
+        elif section == "kernels":
+            lines += ["", *kernel_rows(its_records)]
+        elif section == "losses":
+            for record in its_records:
+                outcome = record.get("error") or f"{record['difference']:.1e}"
+                lines.append(f"{record['name']}, tiny: losses differ by {outcome}")
+        elif section == TESTS:
+            for record in its_records:
+                outcome = record.get("error") or f"exit code {record['exit_code']}"
+                lines += ["", f"tests marked cuda: {outcome}", *record.get("failures", ())]
+    return "\n".join(lines)
+
+
+def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a Markdown table; results are read where nothing else is installed."""
+    rule = ["---"] * len(header)
+    return [f"| {' | '.join(cells)} |" for cells in (header, rule, *rows)]
+
+
+def training_rows(section: str, records: Sequence[Record]) -> list[str]:
     """Return the table of training: tokens per second, MFU and memory of both sides."""
-    import torch
-
-    from zoo.training.logging.throughput import peak_flops
-
-    peak = peak_flops(torch.device(device))
-    header = ["training", "zoo tokens/s", "MFU", "GiB", "transformers", "tokens/s", "MFU", "GiB"]
+    header = [section, "rows", "zoo tokens/s", "MFU", "GiB"]
+    header += ["transformers tokens/s", "MFU", "GiB", "ratio", "losses"]
     rows = []
-    for workload in workloads:
-        ours, theirs = (results[workload.name, side] for side in CELLS)
-        flops = ours.get("flops_per_token")
-        share = flops / peak if flops and peak else None
-        ratio = None
+    for name in dict.fromkeys(record["name"] for record in records):
+        sides = {record["side"]: record for record in records if record["name"] == name}
+        ours = sides.get("zoo", {"error": "not measured"})
+        theirs = sides.get("transformers", {"error": "not measured"})
+        share = None
+        if ours.get("mfu"):
+            share = ours["mfu"] / ours["tokens_per_second"]
+        ratio = ""
         if "error" not in ours and "error" not in theirs:
-            ratio = ours["tokens_per_second"] / theirs["tokens_per_second"]
-        rows.append(
-            [
-                f"{workload.name}, {workload.rows} rows",
-                *figures(ours, share),
-                theirs.get("peer", workload.peer),
-                *figures(theirs, share),
-                "" if ratio is None else f"{ratio:.2f}x",
-            ]
-        )
-    return table([*header, "ratio"], rows)
+            ratio = f"{ours['tokens_per_second'] / theirs['tokens_per_second']:.2f}x"
+        count = str(ours.get("rows", ""))
+        row = [name, count, *figures(ours, share), *figures(theirs, share), ratio]
+        rows.append([*row, same_start(ours, theirs)])
+    return table_lines(header, rows)
+
+
+def same_start(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Return whether the losses before training are equal, if they were measured."""
+    if "loss" not in ours or "loss" not in theirs:
+        return ""
+    difference = abs(ours["loss"] - theirs["loss"]) / abs(theirs["loss"])
+    return "equal" if difference < SAME_START else f"differ by {difference:.1e}"
 
 
 def figures(result: Mapping[str, Any], share: float | None) -> list[str]:
@@ -237,20 +352,26 @@ def figures(result: Mapping[str, Any], share: float | None) -> list[str]:
     return [f"{speed:,.0f}", mfu, "" if memory is None else f"{memory:.1f}"]
 
 
-def inference_table(tasks: Sequence[str], results: Results, *, exact: bool) -> str:
-    """Return the table of inference, after a check that sides agree: exactly in float32."""
+def inference_rows(records: Sequence[Record]) -> list[str]:
+    """Return the table of inference."""
     rows = []
-    for task in tasks:
-        measured = {side: results[task, side] for side in SIDES}
-        paths = {side: r["result"] for side, r in measured.items() if "error" not in r}
-        agree = agreement(task, paths)
-        if exact and not min(agree.values()) > 1 - AGREE:
-            sys.exit(f"{task}: results differ: {agree}")
-        for side, result in measured.items():
-            speed = result.get("error") or f"{result['per_second']:,.1f}"
-            rows.append([f"{task}, {side}", speed, f"{agree[side]:.4f}" if side in agree else ""])
-    unit = "sentences or tokens per second"
-    return table(["inference", unit, "agreement with transformers"], rows)
+    for record in records:
+        speed = record.get("error") or f"{record['per_second']:,.1f}"
+        agree = f"{record['agreement']:.4f}" if "agreement" in record else ""
+        rows.append([f"{record['name']}, {record['side']}", speed, agree])
+    header = ["inference", "sentences or tokens per second", "agreement with transformers"]
+    return table_lines(header, rows)
+
+
+def kernel_rows(records: Sequence[Record]) -> list[str]:
+    """Return the table of kernels: milliseconds of both passes, by length."""
+    times = {record["name"]: record.get("milliseconds", {}) for record in records}
+    rows = []
+    for kernel in dict.fromkeys(kernel for by_kernel in times.values() for kernel in by_kernel):
+        values = [by_kernel.get(kernel, "") for by_kernel in times.values()]
+        rows.append([kernel, *(v if isinstance(v, str) else f"{v:.2f}" for v in values)])
+    header = ["attention, ms", *(f"rows of {name}" for name in times)]
+    return table_lines(header, rows)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, Literal
 
+from zoo.errors import UsageError
 from zoo.families.config import Config, ConfigMap, same_names
 
 # arXiv:2002.05202 calls those with a gate GLU, Bilinear, ReGLU, GEGLU and SwiGLU, in this order
@@ -16,6 +17,7 @@ FeedForward = Literal[
     "gated-gelu",
     "gated-silu",
 ]
+SingleStack = Literal["prefix", "causal"]
 
 
 class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +35,10 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # whether the decoder's blocks have the weights of the encoder's, except for cross-attention
     # (arXiv:1910.10683, table 2, "Enc-dec, shared")
     tie_encoder_decoder: bool = False
+    # one stack in place of encoder and decoder, which reads source and target as one text; all
+    # tokens see the whole source (``prefix``), or only what is before them (``causal``): "Prefix
+    # LM" and "LM" of table 2. ``None`` for an encoder-decoder
+    single_stack: SingleStack | None = None
     num_heads: int = 8  # number of attention heads per block
     num_buckets: int = 32  # number of buckets of relative positions
     max_distance: int = 128  # the distance from which on all are in one bucket
@@ -73,6 +79,11 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
 
     @property
+    def predicts_source(self) -> bool:
+        """Whether the hidden states of a source's token do not depend on the tokens after it."""
+        return self.single_stack == "causal"
+
+    @property
     def gated(self) -> bool:
         """``True`` if the feed-forward networks have a gate."""
         return self.feed_forward.startswith("gated-")
@@ -97,6 +108,34 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"tie_encoder_decoder needs {self.num_layers} blocks in the decoder, as in the "
                 f"encoder, and num_decoder_layers is {self.decoder_layers}"
             )
+        if self.single_stack is not None:
+            no_decoder = f"single_stack {self.single_stack} has no decoder"
+            self.refuse(
+                {
+                    f"{no_decoder}, and tie_encoder_decoder is true": self.tie_encoder_decoder,
+                    f"{no_decoder}, and num_decoder_layers is {self.num_decoder_layers}": (
+                        self.num_decoder_layers is not None
+                    ),
+                }
+            )
+
+
+def require_head(config: T5Config, head: str) -> None:
+    """Raise an error for a head that a single stack does not have.
+
+    Raises:
+        UsageError: it is such a head.
+    """
+    if config.single_stack is None:
+        return
+    heads = ["seq2seq-lm"]
+    if config.single_stack == "causal":  # A text without a source is read in the same way.
+        heads.append("causal-lm")
+    if head not in ("none", *heads):
+        raise UsageError(
+            f"t5 with single_stack {config.single_stack} has no head {head}",
+            f"it has {' and '.join(heads)}",
+        )
 
 
 def _shape(width: int, inner: int, layers: int, heads: int) -> dict[str, Any]:
@@ -146,7 +185,7 @@ SIZES = {
 _KEYS = {
     **same_names("vocab_size", "num_layers", "num_decoder_layers", "num_heads"),
     **same_names("classifier_dropout", "initializer_factor", "mimetic_init_scale"),
-    **same_names("tie_encoder_decoder"),
+    **same_names("tie_encoder_decoder", "single_stack"),
     **same_names("pad_token_id", "eos_token_id", "decoder_start_token_id"),
     "d_model": "hidden_size",
     "d_kv": "head_size",
@@ -170,7 +209,7 @@ _MT5 = ConfigMap(
     values={"tie_word_embeddings": {True: False, False: True}},
     implied=_LATER["small"] | _GATED | _OWN,
     # No keys of transformers 5, which keeps them.
-    unsaid=("mimetic_init_scale", "tie_encoder_decoder"),
+    unsaid=("mimetic_init_scale", "tie_encoder_decoder", "single_stack"),
 )
 _T5 = replace(_MT5, keys=_KEYS | {"scale_decoder_outputs": "scale_outputs"}, implied={})
 CONFIG_MAPS = {

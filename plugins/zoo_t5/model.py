@@ -58,7 +58,8 @@ from zoo_t5.backbone import (
     T5Stack,
     causal_bias_mask,
 )
-from zoo_t5.config import T5Config
+from zoo_t5.config import T5Config, require_head
+from zoo_t5.single_stack import T5SingleStack
 
 
 class BareEncoderDecoder(T5EncoderDecoder):
@@ -143,6 +144,52 @@ class T5Seq2SeqLM(OutputEmbeddings, Seq2SeqGenerationMixin, T5EncoderDecoder):
             biases = self.decoder.biases(x, causal_bias_mask(x, queries, past), past)
         mask = padding_mask(state.mask, x.dtype)
         return self.decoder.run(x, biases, state.cross_attention_cache, mask, state.cache)
+
+
+class BareSingleStack(T5SingleStack):
+    """One stack without a head: the hidden states of target and source."""
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
+    ) -> dict[str, Tensor]:
+        """Run the stack; see the module for the inputs."""
+        source, target = self.hidden(input_ids, attention_mask, decoder_input_ids)
+        return {"last_hidden_state": target, "encoder_last_hidden_state": source}
+
+
+class T5SingleStackLM(OutputEmbeddings, Seq2SeqGenerationMixin, T5SingleStack):
+    """A prefix or plain language model of a target after its source, which is a ``SessionDecoder``.
+
+    To generation, the keys and values of the source in each block are those of cross-attention:
+    they do not depend on the target.
+    """
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__(config)
+        self.make_outputs(config)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
+    ) -> dict[str, Tensor]:
+        """Return the logits after each token of the target, (batch, decoder_tokens, vocabulary)."""
+        return self.outputs(self.hidden(input_ids, attention_mask, decoder_input_ids)[1])
+
+    @override
+    def encode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return what all blocks read of the source, (batch, tokens, layers * hidden)."""
+        return torch.cat(self.run_source(input_ids, attention_mask)[:-1], dim=-1)
+
+    @override
+    def cross_attention_cache(self, source: Tensor) -> list[KeysAndValues]:
+        return self.keys_and_values(list(source.chunk(len(self.layers), dim=-1)))
+
+    @override
+    def decoder_input_ids(self, input_ids: Tensor) -> Tensor:
+        return torch.full_like(input_ids[:, :1], self.config.decoder_start_token_id)
+
+    @override
+    def forward_with_cache(self, tokens: Tensor, state: DecodeState) -> Tensor:
+        return self.decode(tokens, state)
 
 
 class T5CausalLM(OutputEmbeddings, GenerationMixin, T5Backbone):
@@ -241,6 +288,12 @@ _HEADS: dict[str, type[T5Backbone]] = {
     "question-answering": T5QuestionAnswering,
 }
 
+_SINGLE_STACK_HEADS: dict[str, type[T5Backbone]] = {
+    "none": BareSingleStack,
+    "seq2seq-lm": T5SingleStackLM,
+    "causal-lm": T5CausalLM,
+}
+
 
 def build(config: T5Config, head: str) -> T5Backbone:
     """Return a model with randomly initialized weights, as in the released code."""
@@ -250,7 +303,9 @@ def build(config: T5Config, head: str) -> T5Backbone:
     # to a multiple of the identity: mimetic initialization (Trockman and Kolter 2023,
     # arXiv:2305.09828), which the paper has for self-attention, and there also for the product of
     # value and output weights. Those are independent here
-    model = _HEADS[head](config)
+    require_head(config, head)
+    model_types = _HEADS if config.single_stack is None else _SINGLE_STACK_HEADS
+    model = model_types[head](config)
     factor = config.initializer_factor
     for module in model.modules():
         if isinstance(module, nn.Linear):

@@ -13,6 +13,7 @@ _TOKENS = "embeddings.tokens.weight"
 # The feed-forward networks that llama.cpp computes.
 FEED_FORWARD = ("relu", "gated-gelu")
 TIED = "its encoder and decoder have weights of their own"
+SINGLE_STACK = "it has no stack that reads source and target as one text"
 MAX_DISTANCE = 128  # From this distance on, llama.cpp's relative positions share a bucket.
 
 
@@ -20,6 +21,8 @@ def ctranslate2(config: T5Config, head: str) -> RuntimeModel | str:
     """Return a model as CTranslate2 describes it, or why it cannot."""
     if head not in ("seq2seq-lm", "encoder"):
         return CT2_LOGITS_ONLY
+    if config.single_stack is not None:
+        return SINGLE_STACK
     if config.tie_encoder_decoder and head != "encoder":
         return TIED
     if config.activation not in CT2_ACTIVATIONS:
@@ -103,6 +106,8 @@ def gguf(config: T5Config, head: str) -> RuntimeModel | str:
     """Return a model as llama.cpp describes it, or why it cannot."""
     if head not in ("encoder", "seq2seq-lm"):
         return "it has the encoder, and the language model of encoder and decoder"
+    if config.single_stack is not None:
+        return SINGLE_STACK
     if config.tie_encoder_decoder and head != "encoder":
         return TIED
     if config.feed_forward not in FEED_FORWARD:

@@ -2,7 +2,7 @@
 
 from zoo.weights import Concat, Ignore, Rule, TiedAlias, WeightMap
 from zoo.weights.head_rules import HeadNames, dense_rules, lm_head_rules, with_head, with_mix
-from zoo_t5.config import T5Config
+from zoo_t5.config import T5Config, require_head
 
 _TOKENS = "shared.weight"
 _RELATIVE = "relative_attention_bias.weight"
@@ -14,8 +14,16 @@ def weights(config: T5Config, head: str) -> WeightMap:
     # some of the Hub's classes add a prefix to the backbone
     prefix = "transformer." if head.endswith("-classification") else ""
     tied = not config.output_table
-    if head == "causal-lm":  # no class of the Hub; names are those of a decoder after an encoder
-        return lm_head_rules(_first_stack(config, "", "decoder"), config, _TOKENS, tied=tied)
+    require_head(config, head)
+    if head == "causal-lm" or config.single_stack is not None:
+        # No class of the Hub. Names are those of the stack of an encoder-decoder whose relative
+        # positions count alike.
+        stack = _first_stack(
+            config, "", "encoder" if config.single_stack == "prefix" else "decoder"
+        )
+        if head == "none":
+            return stack
+        return lm_head_rules(stack, config, _TOKENS, tied=tied)
     if head in ("encoder", "token-classification"):
         backbone = _first_stack(config, prefix)
     else:

@@ -84,8 +84,10 @@ POOLING_HEAD = "sequence-classification"
 
 def unsupported_on_hub(config: Any, head: str) -> str | None:
     """Return what a head has that no class of the Hub has, or ``None``."""
-    # That is a learned mix of all layers (``zoo.nn.layers.scalar_mix``), or another pooling of
-    # texts.
+    # That is a learned mix of all layers (``zoo.nn.layers.scalar_mix``), another pooling of texts,
+    # or one stack for source and target.
+    if getattr(config, "single_stack", None) is not None:
+        return "one stack reads source and target"
     if head in MIXING_HEADS and getattr(config, "mix", False):
         return f"the head {head} reads a mix of all layers"
     pooling = getattr(config, "pooling", None)

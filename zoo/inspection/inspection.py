@@ -267,11 +267,14 @@ class Inspector:
     def _encoder_decoder_stacks(
         self, encoded: "Encoded", shown: list[str], inputs: dict[str, Tensor], target: str | None
     ) -> list[StackView]:
-        decoder = self.model.get_submodule("decoder")
         ids = self._target_ids(inputs, target)
         inputs["decoder_input_ids"] = torch.tensor([ids], device=self.device)
         tokens = [self._token(number) for number in ids]
         readable_tokens = [readable(token) for token in tokens]
+        decoder = getattr(self.model, "decoder", None)
+        if decoder is None:  # One stack reads both.
+            all_tokens = [*encoded.tokens, *tokens]
+            return [self._joint_stack(all_tokens, [*shown, *readable_tokens], inputs)]
         captured, layers, outputs = self._capture([self.model, decoder], inputs)
         encoder_stack = _view_stack(
             "encoder", list(encoded.tokens), shown, self.model, captured[0], layers[0]
@@ -281,6 +284,18 @@ class Inspector:
         )
         decoder_stack.predictions.extend(self._predictions(captured[1], decoder, outputs))
         return [encoder_stack, decoder_stack]
+
+    def _joint_stack(
+        self, tokens: list[str], shown: list[str], inputs: dict[str, Tensor]
+    ) -> StackView:
+        """Return what one stack computes for a source and its target."""
+        (captured,), (layers,), outputs = self._capture([self.model], inputs)
+        stack = _view_stack("model", tokens, shown, self.model, captured, layers)
+        if hasattr(self.model, "scores"):  # The outputs only have the logits of the target.
+            last_layer = max(captured.hidden)
+            outputs = {"logits": self.model.scores(captured.hidden[last_layer])}
+        stack.predictions.extend(self._predictions(captured, self.model, outputs))
+        return stack
 
     def _capture(
         self, modules: list[Any], inputs: dict[str, Tensor]

@@ -1,17 +1,33 @@
 """Prefix language modelling: a text's first part is the source, the rest the target."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from zoo.data.document_stream import Documents
 from zoo.data.packing import BudgetFactory, RowBudget
+from zoo.errors import UsageError
+from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.objectives.examples.vocabulary import Ids
-from zoo.objectives.seq2seq import Seq2SeqObjective
+from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at, value_rows
+from zoo.objectives.options import Options
+from zoo.objectives.seq2seq import (
+    SEQ2SEQ_LM,
+    Seq2SeqDataset,
+    Seq2SeqObjective,
+    Seq2SeqOptions,
+)
 from zoo.overrides import override
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SOURCE_LM = "source-lm"  # The loss term of the tokens of sources.
+SOURCE_LABELS = "source_labels"
+SOURCE_POSITIONS = "source_label_positions"
 RESERVE_DIVISOR = 16  # Expected number of tokens per text, for the reserved room.
 
 
@@ -83,6 +99,14 @@ def draw_split_points(
     return cuts
 
 
+class PrefixLmOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of ``PrefixLm``."""
+
+    # Also predict the tokens of sources, which only a model can learn whose sources are read from
+    # left to right (``config.single_stack=causal`` of T5); by default such a model does.
+    predict_source: bool | None = None
+
+
 class PrefixLm(Seq2SeqObjective):
     """Predicts the rest of a text from its first part. Tables 3 and 4, prefix language modeling."""
 
@@ -94,8 +118,53 @@ class PrefixLm(Seq2SeqObjective):
     # the texts of a row are of two kinds, and one draw decides for all: the fraction of a text that
     # is source in the first kind is target in the second. Together they fill the encoder's and the
     # decoder's row.
+    #
+    # A language model, which reads sources from left to right, predicts the whole text (section
+    # 3.2.3). Sources and targets have a term each, of equal weights: a row has about as many tokens
+    # of sources as of targets. The first token of a source is not predicted.
 
     name: ClassVar[str] = "prefix-lm"
+    options_type: ClassVar[type[Options]] = PrefixLmOptions
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Other models read a token of the source before they predict it.
+        can_predict = getattr(self.config, "predicts_source", False)
+        requested: bool | None = self.options.predict_source
+        if requested and not can_predict:
+            raise UsageError(
+                "predict_source is true, and the model sees the tokens of a source before it "
+                "predicts them",
+                "leave it out",
+            )
+        self.predicts_source = can_predict if requested is None else requested
+
+    @property
+    @override
+    def loss_weights(self) -> Mapping[str, float]:
+        if not self.predicts_source:
+            return super().loss_weights
+        return {SEQ2SEQ_LM: 0.5, SOURCE_LM: 0.5}
+
+    @property
+    @override
+    def label_tensors(self) -> Mapping[str, str]:
+        if not self.predicts_source:
+            return super().label_tensors
+        return {**super().label_tensors, SOURCE_LM: SOURCE_LABELS}
+
+    @property
+    @override
+    def token_terms(self) -> Mapping[str, tuple[str, str]]:
+        terms = {SEQ2SEQ_LM: ("label_positions", "labels")}
+        if self.predicts_source:
+            terms[SOURCE_LM] = (SOURCE_POSITIONS, SOURCE_LABELS)
+        return terms
+
+    @property
+    @override
+    def dataset_type(self) -> type[Seq2SeqDataset]:
+        return SourceLabelDataset if self.predicts_source else super().dataset_type
 
     @override
     def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
@@ -113,3 +182,60 @@ class PrefixLm(Seq2SeqObjective):
         sizes = np.array([len(text) for text in texts])
         cuts = draw_split_points(sizes, self.length, self.special_count, rng)
         return [(text[:cut], text[cut:]) for text, cut in zip(texts, cuts.tolist(), strict=True)]
+
+    @override
+    def max_values(self, batch: Batch) -> dict[str, int]:
+        values = super().max_values(batch)
+        if self.predicts_source:
+            values |= dict.fromkeys((SOURCE_LABELS, SOURCE_POSITIONS), self.length)
+        return values
+
+    @override
+    def predict_tokens(
+        self, model: Any, hidden: "tuple[Tensor, Tensor]", batch: "Mapping[str, Tensor]"
+    ) -> Outputs:
+        outputs = super().predict_tokens(model, hidden, batch)
+        if not self.predicts_source:
+            return outputs
+        logits = predict_at(model, hidden[0], batch[SOURCE_POSITIONS])
+        return replace(outputs, logits={**outputs.logits, SOURCE_LM: logits})
+
+    @override
+    def scored_rows(self, batch: "Mapping[str, Tensor]", term: str) -> "Tensor | None":
+        if term != SOURCE_LM:
+            return super().scored_rows(batch, term)
+        rows = value_rows(batch, SOURCE_POSITIONS)
+        return None if rows is None else rows.indices
+
+    @override
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        target = super().loss(outputs, batch)
+        if not self.predicts_source:
+            return target
+        rows = value_rows(batch, SOURCE_POSITIONS)
+        logits = outputs.logits[SOURCE_LM]
+        source = cross_entropy_sum(logits, batch[SOURCE_LABELS], SOURCE_LM, rows)
+        return LossOutput(
+            target.sums | source.sums,
+            target.metrics | {"source_accuracy": source.metrics["accuracy"]},
+            row_sums=target.row_sums | source.row_sums,
+        )
+
+
+class SourceLabelDataset(Seq2SeqDataset):
+    """The same rows, with the tokens of sources as labels."""
+
+    @override
+    def example(self, index: int, rng: np.random.Generator) -> Example:
+        example = super().example(index, rng)
+        ids = example.arrays["input_ids"]
+        documents = example.arrays["document_ids"]
+        # Each token is predicted from the one before it in its source.
+        has_next = (documents[:-1] == documents[1:]) & (documents[:-1] > 0)
+        positions = np.flatnonzero(has_next)
+        return replace(
+            example,
+            values={**example.values, SOURCE_LABELS: ids[positions + 1]},
+            positions={**example.positions, SOURCE_POSITIONS: ("input_ids", positions)},
+            counts={**example.counts, SOURCE_LM: len(positions)},
+        )

@@ -109,7 +109,12 @@ class Seq2SeqObjective(Objective):
         documents: Any = split
         if self.options.concat_documents:
             documents = ConcatenatedDocuments(split, seed)
-        return Seq2SeqDataset(self, documents, seed, row_plan)
+        return self.dataset_type(self, documents, seed, row_plan)
+
+    @property
+    def dataset_type(self) -> "type[Seq2SeqDataset]":
+        """Class of the rows of a split."""
+        return Seq2SeqDataset
 
     @override
     def max_values(self, batch: Batch) -> dict[str, int]:
@@ -119,14 +124,20 @@ class Seq2SeqObjective(Objective):
     @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         module: Any = model
-        _, hidden = module.hidden(
+        hidden = module.hidden(
             batch["input_ids"],
             None,
             batch["decoder_input_ids"],
             document_ids=batch["document_ids"],
             decoder_document_ids=batch["decoder_document_ids"],
         )
-        return Outputs({SEQ2SEQ_LM: predict_at(module, hidden, batch["label_positions"])})
+        return self.predict_tokens(module, hidden, batch)
+
+    def predict_tokens(
+        self, model: Any, hidden: "tuple[Tensor, Tensor]", batch: "Mapping[str, Tensor]"
+    ) -> Outputs:
+        """Return the logits of each loss term from the hidden states of source and target."""
+        return Outputs({SEQ2SEQ_LM: predict_at(model, hidden[1], batch["label_positions"])})
 
     @override
     def scored_rows(self, batch: "Mapping[str, Tensor]", term: str) -> "Tensor | None":

@@ -1,15 +1,15 @@
 """Architectures and objectives of T5's table 2, in small and at equal compute.
 
-    python -m benchmarks.t5_architectures FOLDER [--seeds 3] [--steps 200] [--output DIR]
+    python -m benchmarks.t5_architectures FOLDER [--seeds 3] [--steps 120] [--output DIR]
 
 Raffel et al. 2020, arXiv:1910.10683, section 3.2: an encoder-decoder, one that shares its weights,
 one of half the layers, a language model and a prefix language model, each trained to denoise or to
-continue a text. FOLDER has the folders ``train`` and ``validation`` with text files. ``zoo.pretrain``
-trains each, on the same rows in the same order for a seed. The paper fine-tunes on tasks; here, the
-score is what the run's last evaluation says of held-out rows: the loss of the tokens of targets, in
-nats, which is comparable within an objective. A language model that is trained to continue texts
-also learns from sources (section 3.2.3), whose loss is not in the table. ``--output DIR`` keeps the
-runs' losses, and repeats no run that it has.
+continue a text. FOLDER has the folders ``train`` and ``validation`` with text files.
+``zoo.pretrain`` trains each, on the same rows in the same order for a seed. The paper fine-tunes on
+tasks; here, the score is what the run's last evaluation says of held-out rows: the loss of the
+tokens of targets, in nats, which is comparable within an objective. A language model that is
+trained to continue texts also learns from sources (section 3.2.3), whose loss is not in the table.
+``--output DIR`` keeps the losses, and repeats no run that it has.
 
 Parameters and operations are counted in all blocks, without cross-attention, which the paper leaves
 out. The unit is the language model for parameters, and the encoder-decoder for operations.
@@ -41,7 +41,7 @@ VOCABULARY = 1024
 SEQ_LEN = 64
 ROWS = 16  # Rows of a step.
 EVAL_ROWS = 256
-SIZES = {
+SIZES: dict[str, Any] = {
     "hidden_size": 96,
     "head_size": 24,
     "intermediate_size": 384,
@@ -71,7 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--output", type=Path, help="directory for the losses")
     options = parser.parse_args()
     if options.output is not None:

@@ -16,6 +16,7 @@ from tests.families.test_t5 import FAMILY, LATER, SMALL, random_model
 from tests.objectives.words import split, vocabulary
 from tests.training.runs import assert_resumes_from, run_training
 from tests.warm import zoo
+from zoo.checkpoint import load_checkpoint
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.families.base import Head
@@ -110,9 +111,13 @@ def reference_logits(model: Any, config: T5Config, source: list[int], target: li
             inner = inner.relu()
         x = x + inner @ layer["ffn.down.weight"].T
     x = norm(x, weights["final_norm.weight"])
+    output_table = table
     if config.output_table:
-        return x @ weights["head.weight"].T
-    return (x * config.hidden_size**-0.5) @ table.T
+        output_table = weights["head.weight"]
+    else:
+        x = x * config.hidden_size**-0.5
+    logits: Tensor = x @ output_table.T
+    return logits
 
 
 LENGTHS = ((41, 9), (3, 12), (150, 1))  # Tokens of each source and of its target.
@@ -177,7 +182,8 @@ def test_packed_rows_equal_single_rows_in_plain_torch(stack: str) -> None:
         )
         logits = [model.scores(states) for states in hidden]
     for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=1):
-        expected = reference_logits(model, config, source, target).split([len(source), len(target)])
+        rows_of_text = reference_logits(model, config, source, target)
+        expected = rows_of_text[: len(source)], rows_of_text[len(source) :]
         for part, documents, rows in zip(
             logits, (source_documents, target_documents), expected, strict=True
         ):
@@ -313,7 +319,9 @@ def test_a_further_run_and_fine_tuning_begin_with_its_weights(tmp_path: Path) ->
     changes = {"config": {"single_stack": "prefix"}, "max_steps": 1, "eval_steps": 1}
     run_training(tmp_path / "run", "t5", **changes)
     model = tmp_path / "run/model"
-    run_training(tmp_path / "further", str(model), init_from=str(model), max_steps=1, eval_steps=1)
+    start = {"init_from": {"model": str(model)}, "lr_scheduler": {"warmup_steps": 0}}
+    further = run_training(tmp_path / "further", "t5", **start, max_steps=1, eval_steps=1)
+    assert load_checkpoint(further / "model").config == load_checkpoint(model).config
     table = tmp_path / "table.tsv"
     table.write_text("text\tlabel\n" + "one two\tthree\nfour\tfive six\n" * 4)
     for task in ("seq2seq", "text-classification"):

@@ -1,6 +1,6 @@
 """Architectures and objectives of T5's table 2, in small and at equal compute.
 
-    python -m benchmarks.t5_architectures FOLDER [--seeds 3] [--steps 120] [--output DIR]
+    python -m benchmarks.t5_architectures FOLDER [--seeds 3] [--steps 100] [--output DIR]
 
 Raffel et al. 2020, arXiv:1910.10683, section 3.2: an encoder-decoder, one that shares its weights,
 one of half the layers, a language model and a prefix language model, each trained to denoise or to
@@ -39,8 +39,8 @@ HEAD = "seq2seq-lm"
 LAYERS = 4
 VOCABULARY = 1024
 SEQ_LEN = 64
-ROWS = 16  # Rows of a step.
-EVAL_ROWS = 256
+ROWS = 8  # Rows of a step.
+EVAL_ROWS = 128
 SIZES: dict[str, Any] = {
     "hidden_size": 96,
     "head_size": 24,
@@ -71,7 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--output", type=Path, help="directory for the losses")
     options = parser.parse_args()
     if options.output is not None:

@@ -102,8 +102,8 @@ def draw_split_points(
 class PrefixLmOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of ``PrefixLm``."""
 
-    # Also predict the tokens of sources, which only a model can learn whose sources are read from
-    # left to right (``config.single_stack=causal`` of T5); by default such a model does.
+    # Also predict the tokens of sources, which only a model can learn that reads them from left to
+    # right (``config.single_stack=causal``); by default such a model does.
     predict_source: bool | None = None
 
 

@@ -10,8 +10,13 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.families.every import every_family, families_with
 from zoo.families.base import Family
+from zoo.nn import transformer
+from zoo.nn.adapters.linear import attach_adapter
+from zoo.nn.adapters.low_rank import LoRAAdapter
 from zoo.nn.capture import capture
 from zoo.nn.encoder import Encoder
+from zoo.nn.kernels import packed_attention
+from zoo.nn.kernels.selected_queries import attend_from_positions
 from zoo.nn.transformer import FeedForward, ParallelBlock, PostNormBlock, PreNormBlock
 from zoo.objectives.losses.predictions import encode_at
 from zoo.plugins import get_family
@@ -72,6 +77,37 @@ def test_classifiers_are_trained_on_the_logits_of_their_evaluation(name: str, pa
     model.train()
     model.packs_rows = packs and isinstance(model, Encoder)
     assert_same_gradients(model(*inputs)["logits"], expected, model)
+
+
+def test_attention_within_documents_computes_the_queries_that_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also with an adapter, which computes all of them, and in documents that are not read."""
+    monkeypatch.setattr(packed_attention, "supports_offsets", lambda x, document_ids: True)
+    model = build(get_family("bert"), "masked-lm")
+    inputs = {
+        "input_ids": torch.randint(5, 100, IDS.shape),
+        "position_ids": POSITION_IDS,
+        "document_ids": IDS,
+    }
+    queries = list[int]()
+
+    def attend_and_count(q: Tensor, *args: Any, **options: Any) -> Tensor:
+        queries.append(q.shape[2])
+        return attend_from_positions(q, *args, **options)
+
+    monkeypatch.setattr(transformer, "attend_from_positions", attend_and_count)
+    expected = model.encode(**inputs).flatten(0, 1)[POSITIONS]
+    assert not queries
+    assert_same_gradients(encode_at(model, inputs, POSITIONS), expected, model)
+    assert queries == [5]
+    qkv = model.layers[-1].attention.qkv
+    adapter = LoRAAdapter({"value": range(256, 384)}, 384, 128, rank=2, scaling=1.0).double()
+    attach_adapter(qkv, adapter)
+    nn.init.normal_(adapter.lora_B["value"])
+    expected = model.encode(**inputs).flatten(0, 1)[POSITIONS]
+    assert_same_gradients(encode_at(model, inputs, POSITIONS), expected, model)
+    assert queries == [5, 5]
 
 
 def counts_of_tokens(model: Any, run: Any) -> list[int]:

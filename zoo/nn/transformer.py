@@ -12,11 +12,16 @@ from torch import Tensor, nn
 
 from zoo.nn.kernels.attention import attend as attend
 from zoo.nn.kernels.embedding import Embedding
+from zoo.nn.kernels.onednn_linear import OneDnnLinear, linear
+from zoo.nn.kernels.selected_queries import attend_from_positions, can_select_queries
 from zoo.nn.layers.activations import activate, activation
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.embedding import FixedEmbedding
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.overrides import override
+
+# Classes of linear maps whose rows can be computed by themselves.
+PLAIN_LINEAR = (nn.Linear, OneDnnLinear)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -268,6 +273,7 @@ class Attention(nn.Module):
         mask: "Tensor | DocumentOffsets | LocalBlocks | BlockSparse | None",
         *,
         causal: bool = False,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """Return the output projection of softmax(q k^T scale + mask) v.
 
@@ -278,13 +284,21 @@ class Attention(nn.Module):
             mask: added to the scores, broadcast to (batch, heads, queries, keys); the documents of
                 packed rows; the blocks of local attention; or ``None``.
             causal: mask the keys that follow a query; queries and keys are the same tokens.
+            positions: indices into the flattened queries, (n,), int64, of those to project;
+                ``None`` for all.
 
         Returns:
-            (batch, queries, hidden).
+            (batch, queries, hidden), or (n, hidden).
         """
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.current_dropout
         x = attend(q, k, v, mask, causal=causal, dropout=dropout, scale=self.scale, cap=self.cap)
-        return self.out(x.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+        (x,) = select_tokens(positions, x.transpose(1, 2).flatten(-2))
+        return self.out(x)  # type: ignore[no-any-return]
+
+    @property
+    def current_dropout(self) -> float:
+        """Dropout probability of the attention weights, 0 except in training."""
+        return self.dropout if self.training else 0.0
 
 
 class SelfAttention(Attention):
@@ -351,6 +365,7 @@ class SelfAttention(Attention):
         mask: "Tensor | DocumentOffsets | LocalBlocks | BlockSparse | None" = None,
         cache: "LayerCache | None" = None,
         rotation: "Rotation | None" = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """Attend to the tokens of each row.
 
@@ -361,10 +376,16 @@ class SelfAttention(Attention):
                 itself, as ``causal_mask`` does.
             cache: keys and values of earlier tokens, extended by ``x``'s.
             rotation: rotation of queries and keys by their positions; cached keys are rotated.
+            positions: indices into the flattened rows, (n,), int64, of the tokens to return;
+                ``None`` for all.
 
         Returns:
-            (batch, tokens, hidden).
+            (batch, tokens, hidden), or (n, hidden).
         """
+        reads_only_x = cache is None and rotation is None
+        if positions is not None and reads_only_x and self._can_select_queries(x, mask):
+            assert isinstance(mask, DocumentOffsets)
+            return self._attend_from(positions, x, mask)
         joint = self.qkv(x)  # One product for queries, keys and values.
         num_heads, num_kv_heads, _ = self.head_counts
         if num_heads == num_kv_heads:
@@ -388,7 +409,41 @@ class SelfAttention(Attention):
         # cache, since an exported graph does not know it.
         if causal and cache is not None:
             causal = x.shape[1] > 1
-        return self.attend(q, k, v, mask, causal=causal)
+        if positions is None:
+            return self.attend(q, k, v, mask, causal=causal)
+        return self.attend(q, k, v, mask, causal=causal, positions=positions)
+
+    def _can_select_queries(self, x: Tensor, mask: Any) -> bool:
+        """Return whether ``_attend_from`` computes the same here."""
+        if not isinstance(mask, DocumentOffsets) or self.cap is not None:
+            return False
+        has_same_heads = len(set(self.head_counts)) == 1
+        dropout = self.current_dropout
+        return has_same_heads and can_select_queries(x, self.qkv.weight, mask, dropout=dropout)
+
+    def _attend_from(self, positions: Tensor, x: Tensor, documents: DocumentOffsets) -> Tensor:
+        """Return what some tokens attend to, (n, hidden), without the queries of the others."""
+        x = x.flatten(0, 1)
+        num_heads, head_size = self.heads
+        sizes = [num_heads * head_size, 2 * num_heads * head_size]
+        if type(self.qkv) in PLAIN_LINEAR:
+            q_weight, kv_weight = torch.split(self.qkv.weight, sizes)
+            q_bias = kv_bias = None
+            if self.qkv.bias is not None:
+                q_bias, kv_bias = torch.split(self.qkv.bias, sizes)
+            q = linear(x.index_select(0, positions), q_weight, q_bias)
+            kv = linear(x, kv_weight, kv_bias)
+        else:
+            q, kv = self.qkv(x).split(sizes, dim=-1)
+            q = q.index_select(0, positions)
+        k, v = self.split(kv[None], 2)
+        (q,) = self.split(q[None], 1)
+        q = self.normalize(self.q_norm, q)
+        k = self.normalize(self.k_norm, k)
+        mixed = attend_from_positions(
+            q, k, v, positions, documents, dropout=self.current_dropout, scale=self.scale
+        )
+        return self.out(mixed.transpose(1, 2).flatten(-2)[0])  # type: ignore[no-any-return]
 
     def normalize(self, norm: nn.Module | None, x: Tensor) -> Tensor:
         """Return normalized queries or keys, (batch, heads, tokens, head_size)."""
@@ -504,6 +559,19 @@ def select_tokens(positions: Tensor | None, *states: Tensor) -> tuple[Tensor, ..
     return tuple(state.flatten(0, 1).index_select(0, positions) for state in states)
 
 
+def attend_at(
+    positions: Tensor | None, attention: nn.Module, x: Tensor, *attention_args: Any
+) -> Tensor:
+    """Return the output of an attention module for some tokens; see ``select_tokens``."""
+    module_type: Any = type(attention)
+    if positions is not None and issubclass(module_type, SelfAttention):
+        # A subclass may attend to something else.
+        is_same = module_type.forward is SelfAttention.forward
+        if is_same and module_type.attend is Attention.attend:
+            return attention(x, *attention_args, positions=positions)  # type: ignore[no-any-return]
+    return select_tokens(positions, attention(x, *attention_args))[0]
+
+
 class PostNormBlock(nn.Module):
     """An encoder block with a layer norm after each residual sum, as in the first Transformer.
 
@@ -562,7 +630,8 @@ class PostNormBlock(nn.Module):
         Returns:
             (batch, tokens, hidden), or (n, hidden).
         """
-        x, attended = select_tokens(positions, x, self.attention(x, *attention_args))
+        attended = attend_at(positions, self.attention, x, *attention_args)
+        (x,) = select_tokens(positions, x)
         x = self.attention_norm(x + self.dropout(attended))
         return self.ffn_norm(x + self.dropout(self.ffn(x)))  # type: ignore[no-any-return]
 
@@ -575,8 +644,8 @@ class PreNormBlock(PostNormBlock):
 
     @override
     def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
-        attended = self.attention(self.attention_norm(x), *attention_args)
-        x, attended = select_tokens(positions, x, attended)
+        attended = attend_at(positions, self.attention, self.attention_norm(x), *attention_args)
+        (x,) = select_tokens(positions, x)
         x = x + self.dropout(attended)
         return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
@@ -586,8 +655,8 @@ class AttentionDropoutBlock(PreNormBlock):
 
     @override
     def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
-        attended = self.attention(self.attention_norm(x), *attention_args)
-        x, attended = select_tokens(positions, x, attended)
+        attended = attend_at(positions, self.attention, self.attention_norm(x), *attention_args)
+        (x,) = select_tokens(positions, x)
         x = x + self.dropout(attended)
         return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
 
@@ -600,6 +669,6 @@ class ParallelBlock(PreNormBlock):
 
     @override
     def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
-        attended = self.attention(self.attention_norm(x), *attention_args)
-        x, attended = select_tokens(positions, x, attended)
+        attended = attend_at(positions, self.attention, self.attention_norm(x), *attention_args)
+        (x,) = select_tokens(positions, x)
         return x + self.dropout(attended) + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]

@@ -70,7 +70,17 @@ class PrefixedSelfAttention(SelfAttention):
     prefix: tuple[PrefixEncoder, int]  # The model's prefix, and the number of the layer.
 
     @override
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Any, *, causal: bool = False) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Any,
+        *,
+        causal: bool = False,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        assert positions is None, "attend_at takes them for other classes"
         encoder, number = self.prefix
         group_size = self.head_counts[0] // self.head_counts[1]
         keys, values = encoder.layer(number)

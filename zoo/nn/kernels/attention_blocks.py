@@ -34,7 +34,7 @@ def row_blocks(q: Tensor, k: Tensor) -> list[ScoreBlock]:
     return [
         ScoreBlock(slice(start, start + rows), part)
         for start in range(0, batch, rows)
-        for part in _parts_of_heads(heads, of_head)
+        for part in parts_of_heads(heads, of_head)
     ]
 
 
@@ -49,9 +49,7 @@ def document_blocks(q: Tensor, k: Tensor, documents: DocumentOffsets) -> list[Sc
             _stretches(documents.offsets_of_keys, k.shape[2]),
             strict=True,
         )
-        for part in _parts_of_heads(
-            heads, (queries.stop - queries.start) * (keys.stop - keys.start)
-        )
+        for part in parts_of_heads(heads, (queries.stop - queries.start) * (keys.stop - keys.start))
     ]
 
 
@@ -62,8 +60,9 @@ def _stretches(offsets: Tensor, tokens: int) -> Iterator[tuple[int, slice]]:
         yield row, slice(first, first + end - start)
 
 
-def _parts_of_heads(heads: int, scores: int) -> Iterator[slice]:
-    step = max(1, SCORES_AT_ONCE // scores)
+def parts_of_heads(heads: int, scores: int) -> Iterator[slice]:
+    """Yield the heads whose scores are computed at once, of which each has a number of scores."""
+    step = max(1, SCORES_AT_ONCE // max(1, scores))
     return (slice(first, first + step) for first in range(0, heads, step))
 
 

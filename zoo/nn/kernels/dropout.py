@@ -60,9 +60,14 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, mask: Tensor, factor: float) -> Tensor:
         ctx.save_for_backward(mask)
         ctx.factor = factor
-        return x.mul(mask).mul_(factor)
+        return _masked(x, mask, factor)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (mask,) = ctx.saved_tensors
-        return torch.ops.aten.native_dropout_backward(gradients[0], mask, ctx.factor), None, None
+        return _masked(gradients[0], mask, ctx.factor), None, None
+
+
+def _masked(x: Tensor, mask: Tensor, factor: float) -> Tensor:
+    """Return ``x`` times a factor where a mask is True, and 0 elsewhere."""
+    return x.mul(mask).mul_(factor)

@@ -4,16 +4,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 from msgspec.structs import replace
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.families.parity import random_model
+from tests.finetuning.making import labelled
 from tests.objectives.test_causal import RNG, WORDS, labelled_texts, read
 from tests.objectives.words import split
+from tests.training.runs import assert_resumes_from, run_training
+from tests.warm import zoo
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.generation_config import GenerationConfig
 from zoo.conversion.convert import convert
@@ -295,3 +299,42 @@ def test_none_is_published() -> None:
 def test_the_hub_has_no_such_class(head: str) -> None:
     with pytest.raises(UsageError, match=f"the Hub has no class for lstm with the head {head}"):
         LSTM.architecture(SMALL, head)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("objective", ["causal-lm", "sequence-autoencoder"])
+def test_a_pretrained_model_becomes_a_classifier(tmp_path: Path, objective: str) -> None:
+    """A run resumes; its model is scored, generates, is fine-tuned and exported."""
+    options = {"objective": objective, "max_steps": 4, "save_steps": 2, "eval_steps": 4}
+    run = run_training(tmp_path / "run", "lstm", **options)
+    assert_resumes_from(run, tmp_path, 2)
+    model = run / "model"
+    text = tmp_path / "text.txt"
+    text.write_text("text\nThe cat sat on the mat.\nThe dog lay on the floor.\n")
+    commands = [
+        ("eval", model, "--task", "perplexity", "--eval", text),
+        ("run", "generate", model, "The cat", "--max-new-tokens", 4),
+        ("export", model, "--onnx", "-o", tmp_path / "graph"),
+    ]
+    reviews = labelled(tmp_path / "reviews.tsv")
+    classifier = tmp_path / "classifier"
+    training = ("--task", "text-classification", "--train", reviews, "--max-steps", 2)
+    commands += [
+        ("finetune", model, *training, "--set", "max_seq_len=16", "-o", classifier),
+        ("export", classifier / "model", "--onnx", "--int8", "-o", tmp_path / "classifier-graph"),
+        ("run", "text-classification", tmp_path / "classifier-graph", "a fine film"),
+    ]
+    for command in commands:
+        done = zoo(*command)
+        assert done.returncode == 0, (command, done.stderr)
+    pretrained, tuned = (load_file(p / "model.safetensors") for p in (model, classifier / "model"))
+    name = "layers.0.lstm.weight_hh_l0"
+    change = largest(tuned[name] - pretrained[name])
+    assert 0 < change < 0.01 < largest(pretrained[name])
+    operators = [
+        n.op_type for n in onnx.load(tmp_path / "classifier-graph/onnx/model.onnx").graph.node
+    ]
+    assert operators.count("LSTM") == 1 and "Scan" not in operators
+    done = zoo("convert", model, "--to", "hub", "-o", tmp_path / "hub")
+    assert "the Hub has no class for lstm with the head causal-lm" in done.stderr
+    assert done.returncode == 2 and not (tmp_path / "hub").exists()

@@ -1,4 +1,4 @@
-"""The benchmark of pretrained LSTMs: mean and range of each way to begin, and a run of two steps."""
+"""The benchmark of pretrained LSTMs: mean and range of each way to begin, and a short run."""
 
 import subprocess
 import sys

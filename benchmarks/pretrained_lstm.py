@@ -1,6 +1,6 @@
 """Dai and Le's comparison in small: an LSTM classifier from scratch, and from two pretrainings.
 
-    python -m benchmarks.pretrained_lstm CORPUS DIR [--seeds 3] [--steps 400] [--rows 1000]
+    python -m benchmarks.pretrained_lstm CORPUS DIR [--seeds 3] [--steps 300] [--rows 1000]
 
 CORPUS is a folder of texts without labels. DIR has SST-2 as ``train.tsv`` and ``dev.tsv``, each
 with the columns text and label and no header. For each seed, an LSTM of size ``tiny`` is pretrained
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--epochs", type=float, default=5.0)
     parser.add_argument("--threads", type=int, default=1)

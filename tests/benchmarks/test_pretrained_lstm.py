@@ -26,10 +26,9 @@ def test_a_row_is_printed_for_each_way(tmp_path: Path) -> None:
     labelled = "\n".join(f"film {number} is fine\t{number % 2}" for number in range(80))
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text(labelled)
-    argv = [sys.executable, "-m", "benchmarks.pretrained_lstm", ROOT / "tests/fixtures/books"]
-    done = subprocess.run(
-        [*argv, tmp_path, "--quick"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    argv = [sys.executable, "-m", "benchmarks.pretrained_lstm", str(ROOT / "tests/fixtures/books")]
+    argv += [str(tmp_path), "--quick"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
     assert [line.split(" | ")[0].strip("| ") for line in rows[2:]] == [*WAYS]

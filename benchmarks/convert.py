@@ -14,10 +14,10 @@ source, digests what it reads and writes, checks the round trip and flushes to t
 
 What bounds a conversion there is the processor, where the disk is fast: the source is read three
 times from the system's cache, to be copied, hashed and compared, and the result twice, to be hashed
-and compared, each after Python has started. The file is flushed during the comparison. None of these
-changed the time by more than a tenth on two threads of one core: flushing while the file is written,
-maps instead of reads, smaller buffers, digests of what is in a buffer instead of the file, and
-comparing what is hashed.
+and compared, each after Python has started. The file is flushed during the comparison. On two
+threads of one core, none of these changed the time by more than a tenth: flushing while the file
+is written, maps instead of reads, smaller buffers, digests of what is in a buffer instead of the
+file, and comparing what is hashed.
 
 First, the exported checkpoints are compared with the sources, bit for bit.
 """

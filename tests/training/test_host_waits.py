@@ -16,11 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.training.cases import dry
 from tests.training.runs import small
 from zoo.data.rng import generator
+from zoo.nn import transformer
 from zoo.nn.kernels import packed_attention
 from zoo.nn.packed_attention import attach_offsets, document_offsets
 from zoo.training.logging.aggregate import MetricSums
 from zoo.training.loss_module import LossModule
-from zoo.training.optim.optimizers import clip_grad_norm
 from zoo.training.setup import pretrain_setup
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -43,6 +43,8 @@ class HostTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def attention_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_attention, "supports_offsets", lambda x, document_ids: True)
     monkeypatch.setattr(packed_attention, "_by_document", packed_attention._flash)
+    # What only a CPU selects.
+    monkeypatch.setattr(transformer, "can_select_queries", lambda *args, **kwargs: False)
 
 
 def make_fake(module: nn.Module, mode: FakeTensorMode) -> None:
@@ -75,7 +77,6 @@ def step(family: str, *, attached: bool) -> list[tuple[int, ...]]:
             output = module(tensors)
             MetricSums().add(output, batch.counts)
             torch.stack(list(output.sums.values())).sum().backward()  # type: ignore[no-untyped-call]
-            clip_grad_norm(module.parameters(), 1.0)
     shapes: list[tuple[int, ...]] = host_tensors.shapes
     return shapes
 
@@ -100,3 +101,19 @@ def test_attached_offsets_count_until_the_ids_change() -> None:
 def test_offsets_that_are_not_attached_are_waited_for() -> None:
     with pytest.raises(DynamicOutputShapeException, match="nonzero"):
         step("bert", attached=False)
+
+
+@pytest.mark.long
+def test_compiled_code_finds_attached_offsets() -> None:
+    class Model(nn.Module):
+        def forward(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+            doubled = tensors["document_ids"] * 2
+            return document_offsets(tensors["document_ids"]), doubled + 1
+
+    model: Any = Model()
+    model.compile(backend="eager")
+    for length in (6, 6, 5):
+        document_ids = torch.ones(1, length, dtype=torch.int64)
+        offsets = torch.tensor([0, 2, length], dtype=torch.int32)
+        attach_offsets(document_ids, offsets)
+        assert model({"document_ids": document_ids})[0] is offsets

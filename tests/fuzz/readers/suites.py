@@ -118,14 +118,13 @@ class Similarity(Texts):
 
 
 class SentEval(Texts):
-    """Tasks of SentEval with two files of texts, of labels, or of pairs."""
+    """Tasks of SentEval with labels before or after their texts."""
 
     name = "senteval"
-    tasks = "sst2,trec,mrpc"
+    tasks = "sst2,trec"
     targets = (
         f"{DATA}/downstream/SST/binary/sentiment-test",
         f"{DATA}/downstream/TREC/TREC_10.label",
-        f"{DATA}/downstream/MRPC/msr_paraphrase_test.txt",
     )
 
     def write(self, folder: Path) -> None:

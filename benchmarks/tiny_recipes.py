@@ -120,10 +120,8 @@ def pretrained_families() -> list[str]:
 def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) -> Values:
     """Train one run, unless it is there, and return the values of its columns."""
     changes = [word for pair in options.set for word in ("--set", pair)]
-    specs = list(all_families()[family].new_tokenizers.values())
-    if specs and specs[0].lowercase:
-        changes.append("--lowercase")
-    times = pretrain(run, family, "--seed", run.name.rpartition("-")[2], *changes)
+    seed = run.name.rpartition("-")[2]
+    times = pretrain(run, family, "--seed", seed, *changes, *recipe_options(family))
     history = RunHistory.read(run)
     last = history.validation[-1]
     objective = history.config["objective"]
@@ -142,6 +140,12 @@ def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) ->
     if options.pairs is not None and objective not in NO_PAIRS:
         values["pairs"] = evaluate(run / "model", "minimal-pairs", options.pairs)["accuracy"]
     return values
+
+
+def recipe_options(family: str) -> list[str]:
+    """Return the options of recorded results: lower case, if published models have it."""
+    specs = list(all_families()[family].new_tokenizers.values())
+    return ["--lowercase"] if specs and specs[0].lowercase else []
 
 
 def pretrain(run: Path, family: str, *arguments: object) -> Values:

@@ -52,7 +52,7 @@ def test_tables_are_printed(
         return done.stdout
 
     monkeypatch.setattr("benchmarks.prompt_labels.zoo", run_command)  # In this process.
-    sizes = ["--rows", "1", "--seeds", "2", "--order-seeds", "1"]
+    sizes = ["--rows", "1", "--seeds", "2", "--selections", "2", "--order-selections", "1"]
     main([str(data), *sizes, "--steps", "1", "--tuning-steps", "1"])
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
     models = [row[0].strip("| ") for row in rows if len(row) > 1]

@@ -39,6 +39,7 @@ TEMPLATE = "{text}. It was {label}"
 WORDS = {"0": "bad", "1": "good"}
 SEPARATOR = ".\n"
 LABELS = ("gold", "random", "permuted", "none")
+RESUMED = ("--auto-resume", "-q")  # Continues a run that was interrupted.
 LABEL_NAMES = {"gold": "true", "1 wrong": "all wrong", "none": "no examples"}
 Rows = list[tuple[str, str]]  # Text and label.
 
@@ -135,12 +136,12 @@ def train_models(options: argparse.Namespace, folder: Path, seed: int) -> Mappin
         settings = ["--max-seq-len", 256, "--set", "config.max_positions=256", "--batch-size", 16]
         if options.steps:
             settings += ["--max-steps", options.steps]
-        zoo("pretrain", "gpt", *settings, "--seed", seed, "--offline", "-o", pretrained, "-q")
+        zoo("pretrain", "gpt", *settings, "--seed", seed, "--offline", "-o", pretrained, *RESUMED)
     if not (tuned / "model").is_dir():
         data = ["--task", "causal-lm", "--train", folder / "documents.jsonl"]
         settings = ["--max-seq-len", 256, "--max-steps", options.tuning_steps]
         settings += ["--batch-size", 16, "--learning-rate", 1e-3, "--seed", seed]
-        zoo("finetune", pretrained / "model", *data, *settings, "-o", tuned, "-q")
+        zoo("finetune", pretrained / "model", *data, *settings, "-o", tuned, *RESUMED)
     return {"pretrained": pretrained / "model", "tuned on prompts": tuned / "model"}
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked
 from zoo.errors import UsageError
@@ -10,7 +11,6 @@ from zoo.io.paths import as_paths
 from zoo.probing.settings import Measurements, Pooling, ProbeKind, ProbeRecipe
 
 if TYPE_CHECKING:
-    from zoo.probing.probing import ModelResult
     from zoo.probing.report import Probing
 
 RECIPE = ProbeRecipe()
@@ -108,30 +108,21 @@ def probe(
         >>> probing.models[0].layers[1].mean("accuracy")  # doctest: +SKIP
         0.91
     """
+    from zoo.conversion.cache import resolve_checkpoint
+    from zoo.probing.probing import probe_models, read_data
+    from zoo.probing.report import Probing
     from zoo.probing.tasks import PROBE_TASKS
     from zoo.probing.tasks.base import ProbeColumns
 
     probe_task = PROBE_TASKS.find(task)()
-    compared_refs = [compare] if isinstance(compare, str | PathLike) else list(compare)
-    references = [as_reference(each) for each in (ref, *compared_refs)]
-    if compared_refs and revision is not None:
-        raise UsageError(
-            "--revision belongs to one model, and --compare adds others", "leave it out"
-        )
+    references = _references(ref, compare, revision)
     path = as_path(output, "output")
     if path is not None:
-        from zoo.io.output.overwrite import check_file
-        from zoo.report.files import check_report_file
-
-        check_report_file(path, "probing")
-        check_file(path, force=force)
+        _check_output(path, force=force)
     recipe = ProbeRecipe(
         probe, hidden_size, l2, epochs, learning_rate, batch_size, validation_fraction
     )
     measurements = Measurements(control, mdl)
-    from zoo.probing.probing import probe_model, read_data
-    from zoo.probing.report import Probing
-
     data = read_data(
         probe_task,
         [str(path) for path in as_paths(train)],
@@ -141,35 +132,56 @@ def probe(
         skip_invalid=skip_invalid,
     )
     text_pooling = pooling or probe_task.default_pooling
-    source: dict[str, Any] = {
-        "revision": revision,
-        "offline": offline,
-        "lock": as_path(lock, "file"),
-    }
-    from zoo.conversion.cache import resolve_checkpoint
-
-    checkpoints = [resolve_checkpoint(reference, **source) for reference in references]
-    models: list[ModelResult] = []
-    for reference, checkpoint in zip(references, checkpoints, strict=True):
-        model = probe_model(
-            checkpoint,
-            data,
-            text_pooling,
-            recipe,
-            measurements,
-            name=reference,
-            layers=layers,
-            seeds=seeds,
-            max_tokens=max_seq_len,
-            device=device,
+    lock_path = as_path(lock, "file")
+    checkpoints = []
+    for reference in references:
+        checkpoint = resolve_checkpoint(
+            reference, revision=revision, offline=offline, lock=lock_path
         )
-        models.append(model)
+        checkpoints.append((reference, checkpoint))
+    models = probe_models(
+        checkpoints,
+        data,
+        text_pooling,
+        recipe,
+        measurements,
+        layers=layers,
+        seeds=seeds,
+        max_tokens=max_seq_len,
+        device=device,
+    )
     probing = Probing.from_models(
         probe_task, data, text_pooling, recipe, measurements, seeds, models
     )
     if path is not None:
-        from zoo.probing.report import draw, render
-        from zoo.report.files import write_report_file
-
-        write_report_file(path, lambda: render(probing), lambda: draw(probing))
+        _write_output(probing, path)
     return probing
+
+
+def _references(
+    ref: AnyPath, compare: AnyPath | Sequence[AnyPath], revision: str | None
+) -> list[str]:
+    """Return the references of all models; raises ``UsageError`` for a revision of several."""
+    compared_refs = [compare] if isinstance(compare, str | PathLike) else list(compare)
+    if compared_refs and revision is not None:
+        raise UsageError(
+            "--revision belongs to one model, and --compare adds others", "leave it out"
+        )
+    return [as_reference(each) for each in (ref, *compared_refs)]
+
+
+def _check_output(path: Path, *, force: bool) -> None:
+    """Check that a page or a picture can be written, before anything runs."""
+    from zoo.io.output.overwrite import check_file
+    from zoo.report.files import check_report_file
+
+    check_report_file(path, "probing")
+    check_file(path, force=force)
+
+
+def _write_output(probing: "Probing", path: Path) -> None:
+    """Write the page, or the picture of the curves."""
+    from zoo.probing.report import draw, render
+    from zoo.report.files import write_report_file
+
+    write_report_file(path, lambda: render(probing), lambda: draw(probing))

@@ -15,7 +15,7 @@ from zoo.inference.nan_weights import require_no_nan
 from zoo.inference.session import INT8, Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs
 from zoo.nn.adapters.prompt import prompt_of
-from zoo.nn.capture import capture, layers_in_order
+from zoo.nn.capture import capture, hidden_state_count
 from zoo.nn.devices import resolve_device, resolve_dtype
 from zoo.nn.dtypes import at_least_float32
 from zoo.nn.encoder import packs_in_one_row
@@ -81,7 +81,7 @@ class TorchSession(Session):
                 self.padding_cost = PACKED_PADDING_COST
         self.inputs = tuple(self._spec.inputs)
         self.outputs = tuple(self._spec.outputs)
-        self.layers = 1 + len(layers_in_order(self.model))
+        self.layers = hidden_state_count(self.model)
 
     @override
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":

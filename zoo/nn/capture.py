@@ -142,6 +142,11 @@ def layers_in_order(model: nn.Module) -> list[nn.Module]:
     return [layers[number] for number in order]
 
 
+def hidden_state_count(model: nn.Module) -> int:
+    """Return the number of hidden states: the embeddings, and the output of each layer."""
+    return 1 + len(layers_in_order(model))
+
+
 @dataclass
 class _AttentionCall:
     """The arguments of one call of the attention kernel."""

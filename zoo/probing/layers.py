@@ -13,8 +13,9 @@ from zoo.errors import NonFiniteError, UsageError
 from zoo.inference.processing.batching import batched, collate, plan_batches
 from zoo.inference.task_checks import max_length, token_limits
 from zoo.io.progress import progress
-from zoo.nn.capture import layers_in_order
+from zoo.nn.capture import hidden_state_count, layers_in_order
 from zoo.nn.layers.scalar_mix import ScalarMix
+from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.probing.settings import Pooling
 from zoo.probing.tasks.base import ProbedText
 from zoo.tasks.token_classification.data import word_starts, words_of_tokens
@@ -173,6 +174,18 @@ class LayerReader:
             return
         index = int(np.searchsorted(starts, int(np.argmin(is_finite)), side="right")) - 1
         raise NonFiniteError(f"{texts[index].location}: the model returned NaN or infinity")
+
+
+def check_model(
+    checkpoint: "Checkpoint", layers: Sequence[int] | None, max_tokens: int | None
+) -> None:
+    """Check that a model has some layers and takes some tokens, without reading its weights."""
+    max_length(max_tokens, token_limits(checkpoint))
+    if layers is None:
+        return
+    with init_empty_weights():
+        model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
+    resolve_layers(layers, hidden_state_count(model), checkpoint.name)
 
 
 def resolve_layers(layers: Sequence[int] | None, count: int, name: str) -> list[int]:

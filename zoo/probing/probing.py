@@ -17,7 +17,7 @@ from zoo.io.progress import progress
 from zoo.io.scratch import scratch_directory
 from zoo.probing.classifier import Indices, ProbeVectors, score_probe, train_probe
 from zoo.probing.control import ControlTask
-from zoo.probing.layers import LayerReader, LayerVectors, example_rows
+from zoo.probing.layers import LayerReader, LayerVectors, check_model, example_rows
 from zoo.probing.online_code import online_code
 from zoo.probing.settings import Measurements, Pooling, ProbeRecipe
 from zoo.probing.tasks.base import ProbeColumns, ProbedText, ProbeTask
@@ -171,6 +171,42 @@ def read_data(
                 "give others, or --validation-fraction 0",
             ) from error
     return ProbeData(train_texts, held_out, valid_texts, labels)
+
+
+def probe_models(
+    models: "Sequence[tuple[str, Checkpoint]]",
+    data: ProbeData,
+    pooling: Pooling,
+    recipe: ProbeRecipe,
+    measurements: Measurements,
+    *,
+    layers: Sequence[int] | None,
+    seeds: int,
+    max_tokens: int | None,
+    device: str | None,
+) -> list[ModelResult]:
+    """Train probes on several models, each with its name; see ``zoo.api.probing.probe``.
+
+    All models are checked before the first one runs, since probing takes long.
+    """
+    for _, checkpoint in models:
+        check_model(checkpoint, layers, max_tokens)
+    results = []
+    for name, checkpoint in models:
+        result = probe_model(
+            checkpoint,
+            data,
+            pooling,
+            recipe,
+            measurements,
+            name=name,
+            layers=layers,
+            seeds=seeds,
+            max_tokens=max_tokens,
+            device=device,
+        )
+        results.append(result)
+    return results
 
 
 def probe_model(

@@ -120,6 +120,25 @@ def test_errors_are_one_line(scene: Path, options: list[str], message: str) -> N
     assert message in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_all_models_are_checked_before_the_first_one_runs(
+    scene: Path, hub_checkpoint: Make
+) -> None:
+    deeper = hub_checkpoint("BertForMaskedLM", name="deeper-source", num_hidden_layers=3)
+    zoo.convert(deeper, output=scene / "deeper")
+    # A model that runs warns of words behind the cut end of their text.
+    (scene / "long.conll").write_text("\n".join(["a\tvowel", "b\tconsonant"] * 30) + "\n")
+    data = ["--task", "token-classification", "--train", "train.conll", "--eval", "long.conll"]
+    options = ["--epochs", 1, "--layers", 3]
+    done = warm.zoo("probe", "deeper", *data, *options, cwd=scene)
+    assert done.returncode == 0 and "warning: deeper: 22 examples" in done.stderr
+    done = warm.zoo("probe", "deeper", *data, *options, "--compare", "model", cwd=scene)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: model has no layer 3; its layers are 0 (the embeddings) to 2, or -1 (the last) to "
+        "-3\n"
+    )
+
+
 def test_rows_with_unknown_labels_are_left_out_on_demand(scene: Path) -> None:
     (scene / "new.conll").write_text("a\tvowel\nb\tdigit\n")
     done = probe(scene, "--eval", "new.conll", "--skip-invalid", "--epochs", 1)

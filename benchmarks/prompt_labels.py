@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--order-selections", type=int, default=3, help="of examples, for orders")
     parser.add_argument("--steps", type=int, help="of pretraining; by default the recipe's")
     parser.add_argument("--tuning-steps", type=int, default=300, help="of fine-tuning")
+    parser.add_argument("--batch-size", type=int, default=16, help="rows of a training step")
     parser.add_argument("--keep", type=Path, help="directory for tables, models and results")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
@@ -61,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         write_tables(options.data, folder, options.rows)
-        settings = {name: getattr(options, name) for name in ("rows", "steps", "tuning_steps")}
+        names = ("rows", "steps", "tuning_steps", "batch_size")
+        settings = {name: getattr(options, name) for name in names}
         results = RunResults(folder / "results.jsonl", settings)
         labels: dict[str, list[Any]] = {}
         orders: dict[str, list[Any]] = {}
@@ -132,15 +134,16 @@ def train_models(options: argparse.Namespace, folder: Path, seed: int) -> Mappin
     """Train both models with a seed, unless they are in the folder."""
     pretrained = folder / f"gpt-{seed}"
     tuned = folder / f"tuned-{seed}"
+    batch_size = ["--batch-size", options.batch_size]
     if not (pretrained / "model").is_dir():
-        settings = ["--max-seq-len", 256, "--set", "config.max_positions=256", "--batch-size", 16]
+        settings = ["--max-seq-len", 256, "--set", "config.max_positions=256", *batch_size]
         if options.steps:
             settings += ["--max-steps", options.steps]
         zoo("pretrain", "gpt", *settings, "--seed", seed, "--offline", "-o", pretrained, *RESUMED)
     if not (tuned / "model").is_dir():
         data = ["--task", "causal-lm", "--train", folder / "documents.jsonl"]
         settings = ["--max-seq-len", 256, "--max-steps", options.tuning_steps]
-        settings += ["--batch-size", 16, "--learning-rate", 1e-3, "--seed", seed]
+        settings += [*batch_size, "--learning-rate", 1e-3, "--seed", seed]
         zoo("finetune", pretrained / "model", *data, *settings, "-o", tuned, *RESUMED)
     return {"pretrained": pretrained / "model", "tuned on prompts": tuned / "model"}
 

@@ -840,6 +840,7 @@ class Model:
         samples: int | None = None,
         vote: bool = False,
         answer: str | None = None,
+        answer_prompt: str | None = None,
         seed: int = 0,
         **settings: Any,
     ) -> list[dict[str, Any]]:
@@ -861,6 +862,8 @@ class Model:
             answer: regular expression of the answer in generated text: the first group of its
                 last match. By default the first line, or of a rationale what follows "answer is",
                 or else the last number.
+            answer_prompt: text such as ``"Therefore, the answer is"``: the answer is generated
+                after the prompt, the ``{rationale}`` and this text.
             seed: seed of the samples.
             **settings: of generation: ``max_new_tokens``, ``temperature``, ``top_k``.
 
@@ -893,6 +896,7 @@ class Model:
             samples=samples,
             vote=vote,
             answer=answer,
+            answer_prompt=answer_prompt,
             seed=seed,
             **settings,
         )

@@ -73,34 +73,43 @@ def plane_figure(
         path: points that a line joins.
     """
     scale = ShadeScale(losses)
+    plot = _plane_plot(x, y)
+    elements = list(_cells(x, y, losses, plot, scale))
+    elements += _contours(x, y, losses, plot, scale.levels())
+    elements.append(f'<rect x="{LEFT}" y="{TOP}" width="{SIDE}" height="{SIDE}" class="frame"/>')
+    elements += _axes(plot, units)
+    elements += _path(path, plot)
+    elements += _places(places, plot)
+    elements += _key(scale)
+    width = KEY_LEFT + KEY_WIDTH + 76
+    return figure_svg(width, TOP + SIDE + 48, "loss on a plane of weights", elements, PLANE_STYLE)
+
+
+def _plane_plot(x: Floats, y: Floats) -> Plot:
+    """Return a square plot whose axes begin and end with the outermost coordinates."""
     x_axis = Axis.around(float(x[0]), float(x[-1]), 5, tight=True)
     y_axis = Axis.around(float(y[0]), float(y[-1]), 5, tight=True)
     x_axis = Axis(float(x[0]), x_axis.high, x_axis.step)
     y_axis = Axis(float(y[0]), y_axis.high, y_axis.step)
-    plot = Plot(x_axis, y_axis, LEFT, LEFT + SIDE, TOP, TOP + SIDE)
-    elements = list(_cells(x, y, losses, plot, scale))
-    for level in scale.levels():
-        segments = "".join(
-            f"M{start[0]:.1f} {start[1]:.1f}L{end[0]:.1f} {end[1]:.1f}"
-            for start, end in _contour(x, y, losses, level, plot)
-        )
-        if segments:
-            elements.append(f'<path class="contour" d="{segments}"/>')
-    elements.append(f'<rect x="{LEFT}" y="{TOP}" width="{SIDE}" height="{SIDE}" class="frame"/>')
-    elements += _axes(plot, units)
+    return Plot(x_axis, y_axis, LEFT, LEFT + SIDE, TOP, TOP + SIDE)
+
+
+def _path(path: Sequence[tuple[float, float]], plot: Plot) -> Iterator[str]:
+    """Yield the line that joins points, if there are several."""
     if len(path) > 1:
         line = " ".join("{:.1f},{:.1f}".format(*plot.place(point)) for point in path)
-        elements.append(f'<polyline class="path" points="{line}" style="stroke-width:1.6"/>')
+        yield f'<polyline class="path" points="{line}" style="stroke-width:1.6"/>'
+
+
+def _places(places: Sequence[Place], plot: Plot) -> Iterator[str]:
+    """Yield the marks and names of points."""
     for place in places:
         across, down = plot.place((place.x, place.y))
-        elements.append(
+        yield (
             f'<circle cx="{across:.1f}" cy="{down:.1f}" r="4" class="place"/>'
             f'<text x="{across + 7:.1f}" y="{down - 6:.1f}" class="name">'
             f"{html_text(place.name)}</text>"
         )
-    elements += _key(scale)
-    width = KEY_LEFT + KEY_WIDTH + 76
-    return figure_svg(width, TOP + SIDE + 48, "loss on a plane of weights", elements, PLANE_STYLE)
 
 
 class ShadeScale:
@@ -150,6 +159,19 @@ def _cells(x: Floats, y: Floats, losses: Floats, plot: Plot, scale: ShadeScale) 
             f'height="{bottom - top:.1f}" fill-opacity="{scale.shade(float(loss)):.3f}" '
             f'class="heat"><title>{title}</title></rect>'
         )
+
+
+def _contours(
+    x: Floats, y: Floats, losses: Floats, plot: Plot, levels: Sequence[float]
+) -> Iterator[str]:
+    """Yield the contours of some levels, without those that no loss crosses."""
+    for level in levels:
+        segments = "".join(
+            f"M{start[0]:.1f} {start[1]:.1f}L{end[0]:.1f} {end[1]:.1f}"
+            for start, end in _contour(x, y, losses, level, plot)
+        )
+        if segments:
+            yield f'<path class="contour" d="{segments}"/>'
 
 
 def _contour(

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from zoo.errors import UsageError
-from zoo.tasks.prompt.answers import AnswerPattern, Conclusion, FirstLine, answer_key
+from zoo.tasks.prompt.answers import (
+    AnswerPattern,
+    Conclusion,
+    FirstLine,
+    FirstSentence,
+    answer_key,
+)
 from zoo.tasks.prompt.generate import AnswerGenerator
 
 EQUAL = [
@@ -64,6 +70,9 @@ def test_a_conclusion_follows_the_phrase_or_is_the_last_number(
 def test_other_ways_to_find_answers() -> None:
     texts = ["\n one \ntwo", "", "   "]
     assert FirstLine().find(texts) == ["one", None, None]
+    sentences = [" 8. Anna has 8.", "$1,000.50!", "Yes? No.", "(B) since 1.5 > 1\nso C", ".", ""]
+    expected = ["8", "$1,000.50", "Yes", "(B) since 1.5 > 1", None, None]
+    assert FirstSentence().find(sentences) == expected
     odd_texts = ['say "a"\u2028 b=\U0001f600;', "\x00b=;", "b=1; b=2;", "b=", "\ud800b=x;"]
     assert AnswerPattern("b=(.*?);").find(odd_texts) == ["\U0001f600", None, "2", None, "x"]
     assert AnswerPattern(r"(?<=b)=.").find(["b=1 b=2"]) == ["=2"], "all of it without a group"

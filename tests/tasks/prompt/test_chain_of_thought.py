@@ -17,8 +17,10 @@ from zoo.cli.inference.eval import command as eval_command
 from zoo.cli.inference.run import command as run_command
 from zoo.errors import UsageError
 from zoo.inference import load_session
+from zoo.inference.processing.records import TextExample
 from zoo.tasks.prompt.answers import answer_key
 from zoo.tasks.prompt.evaluate import PromptEvaluation
+from zoo.tasks.prompt.predict import Prompting
 
 __all__ = ["source"]
 TEMPLATE = "{text}? {rationale} So {label}."
@@ -105,6 +107,83 @@ def test_a_step_by_step_prompt_needs_no_examples(folder: Path) -> None:
     assert result["generated"] == generated(folder, "the mat? step by step.", 6)
 
 
+def test_the_answer_is_generated_by_a_second_prompt(folder: Path) -> None:
+    template = "{text}? step by step. {rationale}"
+    for text, joint in (("so it is", " "), ("\nso it is", "")):
+        model = Model(load_checkpoint(model_path(folder)), evaluation_session(folder))
+        results = model.prompt(
+            QUESTIONS,
+            template=template,
+            scoring="generate",
+            answer_prompt=text,
+            answer="([a-z0-9])",
+            max_new_tokens=5,
+        )
+        for question, result in zip(QUESTIONS, results, strict=True):
+            prompt = f"{question}? step by step."
+            rationale = generated(folder, prompt, 5)
+            conclusion = generated(folder, f"{prompt}{rationale}{joint}{text}", 5)
+            characters = [letter for letter in conclusion if letter in LETTERS_AND_DIGITS]
+            assert (result["generated"], result["conclusion"]) == (rationale, conclusion)
+            assert result["answer"] == (characters[-1] if characters else None)
+
+
+def test_each_sample_has_a_second_prompt_whose_answer_is_greedy(folder: Path) -> None:
+    options: dict[str, Any] = {
+        "template": "{text}? step by step. {rationale}",
+        "scoring": "generate",
+        "answer": "([a-z0-9])",
+        "max_new_tokens": 4,
+        "samples": 5,
+        "seed": 3,
+    }
+    model = Model(load_checkpoint(model_path(folder)), evaluation_session(folder))
+    (by_two,) = model.prompt(["the mat"], answer_prompt="so", **options)
+    task = Prompting(model.checkpoint, model.session, **options)
+    assert task.generator is not None
+    prompt = "the mat? step by step."
+    ((_, sampled),) = task.generator.task.stream([TextExample(prompt, location="here")])
+    expected = []
+    for sequence in sampled["sequences"]:
+        text = generated(folder, f"{prompt}{sequence['generated']} so", 4)
+        characters = [letter for letter in text if letter in LETTERS_AND_DIGITS]
+        expected.append(characters[-1] if characters else None)
+    assert by_two["samples"] == expected
+    rows: list[Any] = []
+    file = folder / "one.jsonl"
+    file.write_text(json.dumps({"text": "the mat", "label": "x"}))
+    evaluation_options = {key: value for key, value in options.items() if key != "scoring"}
+    evaluation(folder, answer_prompt="so", **evaluation_options).evaluate(
+        [file], on_prediction=rows.append
+    )
+    answers = [answer for answer in expected if answer is not None]
+    assert rows[0]["prediction"] == max(answers, key=answers.count)
+
+
+def test_templates_without_a_rationale_have_one_prompt(folder: Path) -> None:
+    templates = ["{text}? {rationale}", "{text}? It is {label}."]
+    prompts = evaluation(folder, template=templates, answer_prompt="so", max_new_tokens=2)
+    tasks: list[Any] = [prompts.task_of([number, 0, 0, 0, 0]) for number in (0, 1)]
+    assert tasks[0].generator.extraction is not None
+    assert tasks[1].generator.extraction is None
+
+
+def test_a_long_chain_of_thought_leaves_room_for_the_answer(folder: Path) -> None:
+    """A chain of thought whose tokens change with the second prompt is cut, and not an error."""
+    model = Model(load_checkpoint(model_path(folder)), evaluation_session(folder))
+    options: dict[str, Any] = {"template": "{text}? {rationale}", "scoring": "generate"}
+    long_text = "the cat sat on a mat " * 60
+    (result,) = model.prompt([long_text], answer_prompt="so it is", max_new_tokens=6, **options)
+    assert result["generated"] and result["conclusion"]
+    task = Prompting(model.checkpoint, model.session, answer_prompt="so", **options)
+    assert task.generator is not None and task.generator.extraction is not None
+    records = [TextExample("the mat?", location="here")]
+    (conclusion,) = task.generator.extraction.generate([(records[0], " a cat" * 500)])
+    assert conclusion
+    with pytest.raises(UsageError, match="chain of thought and the answer leave no room"):
+        model.prompt(["a"], answer_prompt="so it is " * 80, max_new_tokens=6, **options)
+
+
 def evaluation_session(folder: Path) -> Any:
     return load_session(load_checkpoint(model_path(folder)), "cpu", dtype="float64")
 
@@ -159,6 +238,11 @@ def test_rationales_and_direct_answers_are_compared(folder: Path) -> None:
         ({"shots": 1, "wrong_labels": 1}, "no set from which 1 wrong labels are drawn"),
         ({"answer": "("}, "is not a regular expression"),
         ({"shots": 3}, "3 examples are more than the 2 rows"),
+        ({"answer_prompt": "so", "template": "{text}: {label}"}, "which no template generates"),
+        (
+            {"answer_prompt": "so", "template": "{text}: {label} since {rationale}"},
+            "which no template generates",
+        ),
     ],
 )
 def test_wrong_options_are_refused(folder: Path, options: dict[str, Any], message: str) -> None:
@@ -169,9 +253,16 @@ def test_wrong_options_are_refused(folder: Path, options: dict[str, Any], messag
         PromptEvaluation(
             checkpoint,
             load_session(checkpoint, "cpu"),
-            template=TEMPLATE,
-            **{"scoring": "generate", **options},
+            **{"template": TEMPLATE, "scoring": "generate", **options},
         ).evaluate([write_answers(folder, ["sat", "ran", "sat", "ran", "sat"])])
+
+
+def test_a_second_prompt_needs_a_chain_of_thought(folder: Path) -> None:
+    model = Model(load_checkpoint(model_path(folder)), evaluation_session(folder))
+    with pytest.raises(UsageError, match="generates none; end it with the slot"):
+        model.prompt(["a"], template="{text}: {label}", scoring="generate", answer_prompt="so")
+    with pytest.raises(UsageError, match="--answer-prompt is for --scoring generate"):
+        model.prompt(["a"], template="{text}: {label}", label_words="a,b", answer_prompt="so")
 
 
 def test_examples_in_python_have_a_rationale_as_third_value(folder: Path) -> None:
@@ -192,7 +283,18 @@ def test_the_commands_take_rationales(folder: Path) -> None:
     result = json.loads(done.stdout)
     assert set(result) >= {"generated", "answer"}
     data = str(write_answers(folder, list("abcde")))
-    options += ["--task", "prompt", "--eval", data, "--samples", "3", "--seeds", "2"]
+    options += [
+        "--answer-prompt",
+        "so it is",
+        "--task",
+        "prompt",
+        "--eval",
+        data,
+        "--samples",
+        "3",
+        "--seeds",
+        "2",
+    ]
     done = CliRunner().invoke(eval_command, [model, *options, "--no-record", "--json"])
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["prompts"]) == 2

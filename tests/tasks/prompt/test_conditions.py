@@ -221,8 +221,11 @@ def test_examples_that_are_also_samples_are_named(
 ) -> None:
     write(folder / "test.csv", [*SAMPLES, EXAMPLES[2]])
     evaluation(folder, shots=4).evaluate([folder / "test.csv"])
-    assert "examples and samples have 1 texts in common, such as" in caplog.text
+    assert "1 text is both an example and a sample, such as" in caplog.text
     assert "test.csv:7: its label can be copied" in caplog.text
+    write(folder / "test.csv", [*SAMPLES, EXAMPLES[2], EXAMPLES[0]])
+    evaluation(folder, shots=4).evaluate([folder / "test.csv"])
+    assert "2 texts are both examples and samples, such as" in caplog.text
 
 
 def test_examples_with_unknown_labels_are_refused_even_if_labels_are_random(folder: Path) -> None:

@@ -53,6 +53,12 @@ ANSWER = TaskOption(
     '[default: the first line; after a {rationale} what follows "answer is", or the last number]',
     metavar="REGEX",
 )
+ANSWER_PROMPT = TaskOption(
+    "answer_prompt",
+    "Generate the answer by a second prompt: the first, the {rationale} and this text, such as "
+    '"Therefore, the answer is".',
+    metavar="TEXT",
+)
 SAMPLES = TaskOption(
     "samples", "Number of texts to sample.", int, minimum=1, maximum=1000, metavar="N"
 )
@@ -120,6 +126,7 @@ TASKS = (
             SAMPLES,
             TaskOption("vote", "Return the most frequent answer of the samples.", bool),
             ANSWER,
+            ANSWER_PROMPT,
             TaskOption("max_new_tokens", "Maximum number of new tokens.", int, minimum=1),
             *SAMPLING,
             TaskOption("seed", "Seed of examples and samples.", int, minimum=0, default=0),
@@ -163,6 +170,7 @@ TASKS = (
             CALIBRATION[1],
             RATIONALE_COLUMN,
             ANSWER,
+            ANSWER_PROMPT,
             replace(
                 SAMPLES,
                 help="Sample N answers to each text, and take the most frequent: self-consistency.",

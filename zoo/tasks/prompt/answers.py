@@ -19,6 +19,7 @@ PHRASE = re.compile(r"answer is:?[ \t]*", re.IGNORECASE)
 NUMBER = re.compile(
     r"[-+]?[$\N{EURO SIGN}\N{POUND SIGN}]?(?:(\d[\d,]*)(?:\.(\d+))?|\.(\d+))%?", re.ASCII
 )
+SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 # Around an answer; a number keeps its sign and its unit.
 OPENING = string.whitespace + "([{\"'`*_"
 CLOSING = string.whitespace + string.punctuation.replace("%", "")
@@ -59,6 +60,16 @@ class FirstLine(AnswerFinder):
     @override
     def find(self, texts: Sequence[str]) -> list[str | None]:
         return [text.strip().partition("\n")[0].strip() or None for text in texts]
+
+
+class FirstSentence(AnswerFinder):
+    """The answer is the first line, up to the end of its first sentence."""
+
+    @override
+    def find(self, texts: Sequence[str]) -> list[str | None]:
+        first_lines = FirstLine().find(texts)
+        sentences = [line and SENTENCE_END.split(line, maxsplit=1)[0] for line in first_lines]
+        return [sentence or None for sentence in sentences]
 
 
 class Conclusion(AnswerFinder):

@@ -56,6 +56,7 @@ class PromptEvaluation(VariedEvaluation):
         content_free: Sequence[str] = (),
         samples: int | None = None,
         answer: str | None = None,
+        answer_prompt: str | None = None,
         max_new_tokens: int | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
@@ -76,21 +77,20 @@ class PromptEvaluation(VariedEvaluation):
             "top_k": top_k,
         }
         self.is_sampled = samples is not None
+        self.max_tokens = max_seq_len
         self.named_templates = _named_templates(template, templates)
         self.templates = [named.template.source for named in self.named_templates]
-        self.words = [read_label_words(value) for value in several(label_words)]
-        # The words of each template, if they are those of a file.
-        self.template_words: list[Mapping[str, str]] = []
-        for named in self.named_templates:
-            if named.words is not None:
-                self.template_words.append(named.words)
-        if self.words and self.template_words:
-            raise UsageError(
-                f"{templates} has label words, and --label-words too", "leave out --label-words"
-            )
-        self.max_tokens = max_seq_len
+        self.generates_rationale = [
+            named.template.first_generated_slot == RATIONALE for named in self.named_templates
+        ]
+        self.words, self.template_words = _label_words(
+            several(label_words), self.named_templates, templates
+        )
         has_rationale = any(RATIONALE in named.template.slots for named in self.named_templates)
         self.rationale = (rationale or RATIONALE) if has_rationale else None
+        if answer_prompt is not None:
+            _require_rationale(self.generates_rationale)
+        self.answer_prompt = answer_prompt
         # Whether labels are answers of any kind, and not classes.
         self.has_answers = (
             scoring == "generate"
@@ -177,12 +177,11 @@ class PromptEvaluation(VariedEvaluation):
         """Warn of samples that are also examples, which show their labels."""
         if self._shown_samples:
             location = next(iter(self._shown_samples))
-            self.warn(
-                [
-                    f"examples and samples have {len(self._shown_samples):,} texts in common, such "
-                    f"as {location}: its label can be copied from the example"
-                ]
-            )
+            count = len(self._shown_samples)
+            texts = "1 text is both an example and a sample"
+            if count > 1:
+                texts = f"{count:,} texts are both examples and samples"
+            self.warn([f"{texts}, such as {location}: its label can be copied from the example"])
 
     @override
     def prompt_key(self, levels: Sequence[int]) -> Hashable:
@@ -204,6 +203,8 @@ class PromptEvaluation(VariedEvaluation):
             examples=self.demonstrations.examples(label_words, labels, selection, order),
             seed=self.seed + selection,
             max_tokens=self.max_tokens,
+            # Templates that generate no chain of thought are answered by one prompt.
+            answer_prompt=self.answer_prompt if self.generates_rationale[template] else None,
             **self.prompt_options,
         )
 
@@ -256,6 +257,31 @@ def _named_templates(
     if not named_templates:
         raise UsageError("there is no template", "give --template FILE|TEXT, or --templates FILE")
     return named_templates
+
+
+def _label_words(
+    choices: Sequence[str], named_templates: Sequence[NamedTemplate], file: str | Path | None
+) -> tuple[list[dict[str, str]], list[Mapping[str, str]]]:
+    """Return the choices of label words, or the words of each template of a file that has them."""
+    words = [read_label_words(value) for value in choices]
+    template_words: list[Mapping[str, str]] = []
+    for named in named_templates:
+        if named.words is not None:
+            template_words.append(named.words)
+    if words and template_words:
+        raise UsageError(
+            f"{file} has label words, and --label-words too", "leave out --label-words"
+        )
+    return words, template_words
+
+
+def _require_rationale(generates_rationale: Sequence[bool]) -> None:
+    """Check that there is a chain of thought, which a second prompt could follow."""
+    if not any(generates_rationale):
+        raise UsageError(
+            "--answer-prompt is for a chain of thought, which no template generates",
+            "give a template with the slot {rationale}",
+        )
 
 
 def _require_no_drawn_labels(sources: Sequence[ShotLabels]) -> None:

@@ -1,7 +1,7 @@
 """Prompts: label words scored by likelihood, or generated answers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns
 from zoo.errors import UsageError
@@ -13,10 +13,19 @@ from zoo.tasks.prompt import CONTENT_FREE, SCORINGS, SEPARATOR
 from zoo.tasks.prompt.answers import AnswerPattern
 from zoo.tasks.prompt.choose import LabelChooser
 from zoo.tasks.prompt.fit import FittedTexts, PromptFitter
-from zoo.tasks.prompt.generate import AnswerGenerator, answer_finder, generation_task
+from zoo.tasks.prompt.generate import (
+    AnswerExtraction,
+    AnswerGenerator,
+    answer_finder,
+    extraction_task,
+    generation_task,
+)
 from zoo.tasks.prompt.scoring import WORD_SCORERS, word_scorer
 from zoo.tasks.prompt.shots import Shot, demonstrations, read_shots, select_shots
 from zoo.tasks.prompt.template import PAIR, RATIONALE, PromptTemplate, read_label_words
+
+if TYPE_CHECKING:
+    from zoo.inference.generation.task import GenerationTask
 
 GENERATION = ("max_new_tokens", "temperature", "top_k")  # settings of generation
 
@@ -27,7 +36,9 @@ class Prompting(Task):
     With a likelihood as ``scoring``, results have the keys ``label``, ``score`` (its probability),
     ``scores`` of all labels and ``log_probs`` of their words. With ``generate``, they have
     ``generated`` and ``answer``, or ``label`` with label words; with several samples also
-    ``samples``, the answer of each, or after a vote ``votes``, how often each was given.
+    ``samples``, the answer of each, or after a vote ``votes``, how often each was given. With an
+    ``answer_prompt``, ``generated`` is the chain of thought, and ``conclusion`` what the model
+    generates after the second prompt, in which the answer is found.
     """
 
     name: ClassVar[str] = "prompt"
@@ -39,6 +50,7 @@ class Prompting(Task):
         "log_probs",
         "answer",
         "generated",
+        "conclusion",
         "samples",
         "votes",
     )
@@ -94,6 +106,7 @@ class Prompting(Task):
         samples: int | None = None,
         vote: bool | None = None,
         answer: str | None = None,
+        answer_prompt: str | None = None,
         seed: int = 0,
         **options: Any,
     ) -> None:
@@ -102,7 +115,6 @@ class Prompting(Task):
         if isinstance(label_words, str):
             label_words = read_label_words(label_words)
         self.words: Mapping[str, str] = label_words or {}
-        generates = scoring == "generate"
         require_options(
             self.template,
             {
@@ -114,23 +126,18 @@ class Prompting(Task):
                 "samples": samples,
                 "vote": vote,
                 "answer": answer,
+                "answer_prompt": answer_prompt,
                 **settings,
             },
         )
-        shots = []
-        for number, example in enumerate(examples, 1):
-            if not isinstance(example, Shot):
-                text, label, *rationales = example
-                rationale = rationales[0] if rationales else None
-                example = Shot(text, None, label, f"example {number}", rationale)
-            shots.append(example)
+        shots = _shots(examples)
         super().__init__(*args, **options)
         if separator is None:
             separator = SEPARATOR
         examples_text = demonstrations(self.template, shots, self.words, separator)
         self.generator = None
         self.chooser = None
-        if generates:
+        if scoring == "generate":
             task = generation_task(
                 self.checkpoint,
                 self.session,
@@ -141,29 +148,52 @@ class Prompting(Task):
             )
             # A model may go on with a further example, whose answer is not the text's.
             is_separated = examples_text.count(separator) == len(shots)
-            self.generator = AnswerGenerator(
-                task,
-                self.words,
-                answer_finder(answer, has_rationale=RATIONALE in self.template.slots),
-                vote=bool(vote),
-                stop=separator if shots and is_separated else "",
-            )
-            limits = [limit for limit in (self.max_tokens, task.max_tokens) if limit is not None]
-            self.max_tokens = min(limits, default=None)
+            stop = separator if shots and is_separated else ""
+            self.generator = self._answer_generator(task, answer, answer_prompt, vote, stop)
+            limits = [self.max_tokens, self.generator.max_prompt_tokens()]
+            self.max_tokens = min((limit for limit in limits if limit is not None), default=None)
             prompt_words = [""]
         else:
-            scorer_class = word_scorer(self.checkpoint)
-            scorer = scorer_class(self.checkpoint, self.session, self.tokenizer, self.template)
-            if options.get("max_batch_tokens"):
-                scorer.scorer.max_batch_tokens = options["max_batch_tokens"]
-            scorer.scorer.batch_size = self.batch_size
-            self.chooser = LabelChooser(scorer, self.words, normalized=scoring == "normalized")
+            is_normalized = scoring == "normalized"
+            self.chooser = self._label_chooser(is_normalized, options.get("max_batch_tokens"))
             prompt_words = list(self.words.values())
         self.fitter = PromptFitter(
             self.template, examples_text, prompt_words, self.tokenizer, self.max_tokens
         )
         if calibrate:
             self._calibrate(content_free or (CONTENT_FREE,))
+
+    def _answer_generator(
+        self,
+        task: "GenerationTask",
+        pattern: str | None,
+        answer_prompt: str | None,
+        vote: bool | None,
+        stop: str,
+    ) -> AnswerGenerator:
+        """Return what generates answers, by one prompt or by two."""
+        extraction = None
+        if answer_prompt is not None:
+            extraction = AnswerExtraction(
+                extraction_task(self.checkpoint, self.session, self.tokenizer, task), answer_prompt
+            )
+        finder = answer_finder(
+            pattern,
+            has_rationale=RATIONALE in self.template.slots,
+            is_extracted=extraction is not None,
+        )
+        return AnswerGenerator(
+            task, self.words, finder, vote=bool(vote), stop=stop, extraction=extraction
+        )
+
+    def _label_chooser(self, is_normalized: bool, max_batch_tokens: int | None) -> LabelChooser:
+        """Return what scores the words of the labels."""
+        scorer_class = word_scorer(self.checkpoint)
+        scorer = scorer_class(self.checkpoint, self.session, self.tokenizer, self.template)
+        if max_batch_tokens:
+            scorer.scorer.max_batch_tokens = max_batch_tokens
+        scorer.scorer.batch_size = self.batch_size
+        return LabelChooser(scorer, self.words, normalized=is_normalized)
 
     def _calibrate(self, texts: Sequence[str]) -> None:
         """Calibrate by texts without content."""
@@ -233,6 +263,18 @@ class Prompting(Task):
         return report
 
 
+def _shots(examples: Sequence[Shot | tuple[str, str] | tuple[str, str, str]]) -> list[Shot]:
+    """Return examples of Python's interface, which may be tuples, as shots."""
+    shots = []
+    for number, example in enumerate(examples, 1):
+        if not isinstance(example, Shot):
+            text, label, *rationales = example
+            rationale = rationales[0] if rationales else None
+            example = Shot(text, None, label, f"example {number}", rationale)
+        shots.append(example)
+    return shots
+
+
 def chosen_shots(
     count: int | None,
     source: str | None,
@@ -269,13 +311,19 @@ def require_options(template: PromptTemplate, options: Mapping[str, Any]) -> Non
             raise UsageError("--calibrate is for the likelihood of label words", "leave it out")
         if "answer" in set_options:
             AnswerPattern(options["answer"])
+        if "answer_prompt" in set_options and template.first_generated_slot != RATIONALE:
+            raise UsageError(
+                "--answer-prompt is for a chain of thought, and the template "
+                f"{template.source!r:.200} generates none",
+                "end it with the slot {rationale}",
+            )
     else:
         template.require_no_rationale()
         if "label_words" not in set_options:
             raise UsageError(
                 "there are no words to choose from", "give --label-words [LABEL=]WORD,..."
             )
-        for name in ("samples", "answer", *GENERATION):
+        for name in ("samples", "answer", "answer_prompt", *GENERATION):
             if name in set_options:
                 flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag} is for --scoring generate", f"leave {flag} out")

@@ -152,14 +152,15 @@ def layer_table(
     results: Mapping[str, Layers], metric: str = "accuracy", second: str = "selectivity"
 ) -> str:
     """Return a table of a metric, with a second one in brackets: models by layers."""
-    headings = []
+    headings: list[int | str] = []
     for layers in results.values():
         headings += [heading_of(layer) for layer in layers]
     numbers = sorted({heading for heading in headings if isinstance(heading, int)})
     mixes = [mix for mix in MIXES.values() if mix in headings]
+    columns: list[int | str] = [*numbers, *mixes]
     rows = []
     for model, layers in results.items():
-        cells = {}
+        cells: dict[int | str, str] = {}
         for layer in layers:
             cells[heading_of(layer)] = f"{layer[metric]['mean']:.3f}"
             if second:
@@ -167,8 +168,8 @@ def layer_table(
         best = str(best_layer(layers, metric))
         if second:
             best += f" ({best_layer(layers, second)})"
-        rows.append([model, *(cells.get(heading, "") for heading in [*numbers, *mixes]), best])
-    return table(["model", *map(str, numbers), *mixes, "best layer"], rows)
+        rows.append([model, *(cells.get(heading, "") for heading in columns), best])
+    return table(["model", *map(str, columns), "best layer"], rows)
 
 
 def heading_of(layer: Mapping[str, Any]) -> int | str:
@@ -189,7 +190,10 @@ def best_layer(layers: Layers, metric: str) -> int:
 
 def largest_deviation(results: Mapping[str, Layers]) -> float:
     """Return the largest standard deviation of an accuracy over the seeds."""
-    return max(layer["accuracy"]["deviation"] for layers in results.values() for layer in layers)
+    deviations: list[float] = []
+    for layers in results.values():
+        deviations += [layer["accuracy"]["deviation"] for layer in layers]
+    return max(deviations)
 
 
 def draw(results: Mapping[str, Layers], path: Path) -> None:

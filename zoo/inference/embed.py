@@ -137,6 +137,8 @@ class Embed(WindowedTask):
         self.dim = dim
         self.output_dtype = output_dtype
         self.normalizes = normalize or self.pooling.normalizes
+        # Whether vectors are not of unit length yet, or no longer.
+        self._scales_vectors = self.normalizes and (dim is not None or not self.pooling.normalizes)
         self.weights = self.checkpoint.module_weights()
         require_prompt(self.checkpoint, prompt_name, prompt)
         if prompt_name is None and prompt is None and role is not None:
@@ -270,8 +272,13 @@ class Embed(WindowedTask):
     @override
     def split_records(self, records: Iterable[TextExample]) -> Iterator[TextExample]:
         if self.splitter is None:
-            yield from records
-            return
+            return iter(records)
+        return self._split_into_passages(records, self.splitter)
+
+    def _split_into_passages(
+        self, records: Iterable[TextExample], splitter: PassageSplitter
+    ) -> Iterator[TextExample]:
+        """Yield the passages of texts; those of texts before an invalid one come first."""
         source = iter(records)
         number = 0
         error = None
@@ -293,7 +300,7 @@ class Embed(WindowedTask):
             for record, encoded in zip(
                 documents, self.tokenizer.encode(texts, max_tokens=None), strict=True
             ):
-                spans = self.splitter.split(record.text, encoded)
+                spans = splitter.split(record.text, encoded)
                 yield from passage_records(record, self.keys, number, spans)
                 number += 1
         if error is not None:
@@ -322,13 +329,17 @@ class Embed(WindowedTask):
 
     @override
     def _next(self, source: Iterator[TextExample]) -> Iterator[TextExample]:
+        records = super()._next(source)
+        return self._with_last_document(records, source) if self.late_chunking else records
+
+    def _with_last_document(
+        self, records: Iterator[TextExample], source: Iterator[TextExample]
+    ) -> Iterator[TextExample]:
+        """Yield records and the other passages of the last document, which the model reads once."""
         passage = None
-        for record in super()._next(source):
+        for record in records:
             passage = record.passage
             yield record
-        if not self.late_chunking:
-            return
-        # A chunk has all passages of its last document, which the model reads once.
         while passage is not None and not passage.is_last:
             record = next(source)
             passage = record.passage
@@ -389,8 +400,13 @@ class Embed(WindowedTask):
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         if not self.late_chunking:
-            yield from super().run_chunk(items)
-            return
+            return super().run_chunk(items)
+        return self._run_documents(items)
+
+    def _run_documents(
+        self, items: list[EncodedExample]
+    ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+        """Yield the passages of documents, each of which the model reads once."""
         documents = list[list[EncodedExample]]()
         for item in items:
             if documents and documents[-1][0].encoded is item.encoded:
@@ -505,7 +521,7 @@ class Embed(WindowedTask):
     ) -> list[dict[str, Any]]:
         """Return the results of vectors, (texts, dimensions), in the dtype of the options."""
         vectors = vectors[:, : self.dim]
-        if self.normalizes and (self.dim is not None or not self.pooling.normalizes):
+        if self._scales_vectors:
             vectors = unit(vectors)
         if self.output_dtype == "int8":
             codes, scales = quantize(vectors)
@@ -574,7 +590,7 @@ class Embed(WindowedTask):
                 f"{self.checkpoint.name} does not say how it pools tokens: taking their mean, "
                 "not scaled to unit length"
             )
-        yield from super().stream_chunks(records, start=start)
+        return super().stream_chunks(records, start=start)
 
     def vectors(self, records: Iterable[TextExample]) -> "NDArray[np.floating[Any]]":
         """Return the embeddings as one array, (texts, dimensions)."""

@@ -74,6 +74,10 @@ class EncodedExample(NamedTuple):
     encoded: Encoded
     row_id: int = 0
 
+    def with_tokens(self, encoded: Encoded) -> "EncodedExample":
+        """Return the record with other tokens, such as those of a part of its text."""
+        return self if encoded is self.encoded else self._replace(encoded=encoded)
+
 
 class Task(ABC):
     """A task over a session: one result per record, in input order.
@@ -407,13 +411,9 @@ class Task(ABC):
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         """Yield each input of a chunk with the values that the task adds, in order."""
 
-    @contextlib.contextmanager
-    def name_model_in_errors(self) -> Iterator[None]:
-        """Prefix the message of a ``NonFiniteError`` with the path of the checkpoint."""
-        try:
-            yield
-        except NonFiniteError as error:
-            raise NonFiniteError(f"{self.checkpoint.name}: {error.what}") from error
+    def with_model_name(self, error: NonFiniteError) -> NonFiniteError:
+        """Return an error whose message begins with the path of the checkpoint."""
+        return NonFiniteError(f"{self.checkpoint.name}: {error.what}")
 
     def max_result_numbers(self, record: TextExample) -> int:
         """Return how many numbers the result of a record has at most, about.
@@ -471,7 +471,7 @@ class BatchTask(Task):
 
     def split(self, item: EncodedExample) -> list[EncodedExample]:
         """Return the rows of an input; by default its several texts, or itself."""
-        return [item._replace(encoded=text) for text in texts_of(item.encoded)]
+        return [item.with_tokens(text) for text in texts_of(item.encoded)]
 
     @abstractmethod
     def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
@@ -507,8 +507,11 @@ class BatchTask(Task):
         for indices in self.plan_batches(costs):
             members = [rows[k] for k in indices]
             batch = collate([row.encoded for row in members], names, self.tokenizer.pad_id)
-            with self.name_model_in_errors():
-                results |= zip(indices, self.compute(members, batch), strict=True)
+            try:
+                computed = self.compute(members, batch)
+            except NonFiniteError as error:
+                raise self.with_model_name(error) from error
+            results |= zip(indices, computed, strict=True)
             rows_done += len(indices)
             self.report_progress(len(items) * rows_done // len(rows))
         start = 0

@@ -74,7 +74,7 @@ def require_finite(
     import numpy as np
 
     finite: NDArray[np.bool_] = np.isfinite(values)
-    if finite.all():
+    if np.logical_and.reduce(finite, axis=None):
         return
     if values.ndim == 3:
         finite = finite | ~mask[:, :, None]

@@ -73,7 +73,9 @@ def _check_values(name: str, values: "NDArray[np.int64]", config: Config) -> Non
 
     table_size = getattr(config, TABLE_SIZES.get(name, ""), None)
     # As an unsigned number, a negative one is larger than all others.
-    if table_size is None or int(values.view(np.uint64).max()) < table_size:
+    if table_size is None:
+        return
+    if int(np.maximum.reduce(values.view(np.uint64), axis=None)) < table_size:
         return
     low = int(values.min())
     wrong_value = low if low < 0 else int(values.max())
@@ -103,7 +105,9 @@ def _with_defaults(
             inputs[name] = arrays[name]
         else:
             shape = [axis if isinstance(axis, int) else sizes[axis] for axis in axes]
-            inputs[name] = np.full(shape, NEUTRAL[name], np.int64)
+            array = np.empty(shape, np.int64)
+            array.fill(NEUTRAL[name])
+            inputs[name] = array
     return inputs
 
 

@@ -66,7 +66,7 @@ class WindowedTask(BatchTask):
         rows = []
         for text in texts_of(item.encoded):
             for window in self.split_text(text):
-                rows.append(item._replace(encoded=window))
+                rows.append(item.with_tokens(window))
         return rows
 
     def split_text(self, encoded: "Encoded") -> "Sequence[Encoded]":
@@ -80,6 +80,8 @@ class WindowedTask(BatchTask):
 
     @override
     def truncated(self, item: EncodedExample) -> int:
+        if self.windows is None:
+            return super().truncated(item)
         return sum(self.truncated_tokens(text) for text in texts_of(item.encoded))
 
     def truncated_tokens(self, encoded: "Encoded") -> int:

@@ -296,7 +296,7 @@ class TextTokenizer:
         tokenizer = read_target_tokenizer(packed, self.name)
         return TextTokenizer(tokenizer, replace(self.info, targets=None), self.name)
 
-    @property
+    @cached_property
     def pad_id(self) -> int:
         """Id of the padding token; 0 without one."""
         return self.role_id("pad") or 0

@@ -83,10 +83,11 @@ class TargetSession(Session):
 
 def row_lengths(arrays: "Mapping[str, NDArray[np.int64]]") -> "NDArray[np.int64]":
     """Return the number of tokens of each row, for runtimes that take it in place of a mask."""
+    rows, width = arrays[MASK].shape
+    if np.logical_and.reduce(arrays[MASK], axis=None):  # There is no padding.
+        return np.array([width] * rows, np.int64)
     mask = arrays[MASK].astype(bool)
     lengths: NDArray[np.int64] = mask.sum(1)
-    if lengths.min() == mask.shape[1]:
-        return lengths
     if (mask != (np.arange(mask.shape[1]) < lengths[:, None])).any():
         raise UsageError("the runtime takes rows with padding on the right", "pad them there")
     return lengths

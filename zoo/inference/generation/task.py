@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from zoo.errors import UsageError
+from zoo.errors import NonFiniteError, UsageError
 from zoo.inference.generation.config import GenerationConfig, generation_config, token_ids
 from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.records import TextExample
@@ -270,10 +270,11 @@ class GenerationTask(BatchTask):
                 else:
                     yield token
 
-        with self.name_model_in_errors():
-            yield from stream_text(
-                new_tokens(), self.tokenizer.targets.decode, self._preceding(prompt)
-            )
+        decode = self.tokenizer.targets.decode
+        try:
+            yield from stream_text(new_tokens(), decode, self._preceding(prompt))
+        except NonFiniteError as error:
+            raise self.with_model_name(error) from error
         return GenerationEnd(stopped, count)
 
     def _inputs(self, prompts: Sequence[Sequence[int]]) -> "dict[str, Tensor]":

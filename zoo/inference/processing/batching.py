@@ -99,21 +99,25 @@ def collate(encoded: Sequence[TokenRow], names: Sequence[str], pad_id: int) -> E
     if is_padded:
         mask = np.arange(longest) < np.array(lengths)[:, None]  # (texts, tokens)
     else:
-        mask = np.ones((len(lengths), longest), np.bool_)
-    arrays: dict[str, Any] = {names[0]: _stack([text.ids for text in encoded], mask, pad_id)}
+        mask = np.empty((len(lengths), longest), np.bool_)
+        mask.fill(True)
+    ids = [text.ids for text in encoded]
+    arrays: dict[str, Any] = {names[0]: _stack(ids, mask, pad_id, is_padded=is_padded)}
     if is_padded and "attention_mask" in names:
         arrays["attention_mask"] = mask.astype(np.int64)
-    if "token_type_ids" in names and any(any(text.type_ids) for text in encoded):
-        arrays["token_type_ids"] = _stack([text.type_ids for text in encoded], mask, 0)
+    if "token_type_ids" in names:
+        types = [text.type_ids for text in encoded]
+        if any(map(any, types)):
+            arrays["token_type_ids"] = _stack(types, mask, 0, is_padded=is_padded)
     return EncodedBatch(arrays, mask)
 
 
 def _stack(
-    rows: "Sequence[Sequence[Any]]", mask: "NDArray[np.bool_]", fill: int
+    rows: "Sequence[Sequence[Any]]", mask: "NDArray[np.bool_]", fill: int, *, is_padded: bool
 ) -> "NDArray[np.int64]":
     import numpy as np
 
-    if all(len(values) == mask.shape[1] for values in rows):
+    if not is_padded:
         return np.array(rows, np.int64)
     shape = next((np.shape(values[0]) for values in rows if len(values)), ())
     stacked = np.full((*mask.shape, *shape), fill, np.int64)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TARGET = "decoder_input_ids"
+# Exceptions of C++ by pybind11, such as IndexError for std::out_of_range.
+RUNTIME_ERRORS = (RuntimeError, ValueError, LookupError, ArithmeticError, MemoryError)
 # half precision is stored, and a CPU computes in float32
 COMPUTE = {"float32": "float32", "float16": "float32", "bfloat16": "float32", "int8": "int8"}
 
@@ -85,10 +87,15 @@ class EncoderSession(CTranslate2Session):
         tokens = _view(arrays["input_ids"])
         lengths = _view(row_lengths(arrays))
         types = arrays.get(TYPES)
-        more = {} if types is None or not types.any() else {TYPES: types.tolist()}
-        with failures(f"{self._folder}: CTranslate2 fails"):
+        more = {}
+        if types is not None and np.logical_or.reduce(types, axis=None):
+            more[TYPES] = types.tolist()
+        try:
             output = self._model.forward_batch(tokens, lengths, **more)
-        return {name: np.array(getattr(output, name)) for name in names}
+        except RUNTIME_ERRORS as error:
+            raise _failure(f"{self._folder}: CTranslate2 fails", error) from error
+        # Arrays share the memory of the output, which each run makes anew.
+        return {name: np.asarray(getattr(output, name)) for name in names}
 
 
 class GeneratorSession(CTranslate2Session):
@@ -155,11 +162,14 @@ def failures(doing: str) -> "Iterator[None]":
     """Turn the errors of CTranslate2 into one line."""
     try:
         yield
-    # exceptions of C++ by pybind11, such as IndexError for std::out_of_range
-    except (RuntimeError, ValueError, LookupError, ArithmeticError, MemoryError) as error:
-        line = " ".join(str(error).split())
-        raise VerificationError(f"{doing}: {line:.300}", "export it again") from error
+    except RUNTIME_ERRORS as error:
+        raise _failure(doing, error) from error
+
+
+def _failure(doing: str, error: Exception) -> VerificationError:
+    line = " ".join(str(error).split())
+    return VerificationError(f"{doing}: {line:.300}", "export it again")
 
 
 def _view(array: "NDArray[np.int64]") -> Any:
-    return ctranslate2.StorageView.from_array(np.ascontiguousarray(array, np.int32))
+    return ctranslate2.StorageView.from_array(array.astype(np.int32, order="C"))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._common import machine, table, versions
-from benchmarks.from_scratch import first_rows
+from benchmarks.from_scratch import write_rows
 from zoo.training.logging.run_history import RunHistory
 
 OBJECTIVES = {"language model": "causal-lm", "sequence autoencoder": "sequence-autoencoder"}
@@ -62,7 +62,8 @@ def main() -> None:
 def compare(options: argparse.Namespace, scratch: Path) -> None:
     """Run the comparison in a directory, and print it."""
     begin = time.process_time()
-    train = first_rows(options.folder / "train.tsv", options.rows, scratch / "train.tsv")
+    train = scratch / "train.tsv"
+    write_rows(options.folder / "train.tsv", options.rows, train)
     scores = [train_seed(options, seed, train, scratch) for seed in range(options.seeds)]
     print(table(["pretraining", *METRICS], rows_of(scores)))
     print(f"{options.rows:,} rows, {options.seeds} seeds, {options.steps} steps of pretraining")

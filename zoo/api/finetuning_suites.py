@@ -377,10 +377,10 @@ def _summarize(
     failures: Mapping[str, ZooError],
 ) -> SuiteTraining:
     """Return mean and spread over the results of the seeds, of the tasks that all seeds have."""
-    tasks: dict[str, dict[str, dict[str, Any]]] = {}
-    average: dict[str, Any] = {}
     from zoo.suites.failures import no_result
 
+    tasks: dict[str, dict[str, dict[str, Any]]] = {}
+    average: dict[str, Any] = {}
     all_failures = dict(failures)
     for result in results:
         for name, error in result.failures.items():

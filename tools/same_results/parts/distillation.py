@@ -63,6 +63,7 @@ RECIPES: Mapping[str, str] = {
     "distilgpt2": "causal",
     "electra": "electra",
     "xlnet": "xlnet",
+    "lstm": "lstm",
     "logits": TEXT,
     "minilm": TEXT,
     "minilm-assistant": TEXT,
@@ -143,8 +144,8 @@ def data_options(context: Context, data: str) -> list[Any]:
                 "--set",
                 "vocab_size=400",
             ]
-        case "xlnet":
-            words = ["--teacher", context.model("xlnet"), "--student", "xlnet"]
+        case "xlnet" | "lstm":
+            words = ["--teacher", context.model(data), "--student", data]
             return [*words, "--train", texts, *ON_TEXT]
         case "generator" | "electra":
             words = ["--teacher", context.model("electra"), "--student", "electra"]

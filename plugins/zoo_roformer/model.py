@@ -63,10 +63,12 @@ class ValueRotatingAttention(SelfAttention):
         mask: "Tensor | DocumentOffsets | LocalBlocks | BlockSparse | None" = None,
         cache: "LayerCache | None" = None,
         rotation: Rotation | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         assert rotation is not None and cache is None, "an encoder passes a rotation and no cache"
         q, k, v = self.split(self.qkv(x), 3)
-        return self.attend(rotation.apply(q), rotation.apply(k), rotation.apply(v), mask)
+        q, k, v = (rotation.apply(tensor) for tensor in (q, k, v))
+        return self.attend(q, k, v, mask, positions=positions)
 
 
 class RoFormerFactory(ModelFactory):

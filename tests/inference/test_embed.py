@@ -261,7 +261,7 @@ def test_options_of_a_call_do_not_last(small: Small) -> None:
     whole = encoder.embed(["a b"])
     for _ in range(2):
         short = encoder.embed(["a b"], dim=5, output_dtype="float16")
-        assert (short.shape, short.dtype) == ((1, 5), np.float16)
+        assert short.shape == (1, 5) and short.dtype == np.float16
         np.testing.assert_array_equal(encoder.embed(["a b"]), whole)
         np.testing.assert_array_equal(encoder.encode(["a b"], batch_size=1), whole)
         with pytest.raises(UsageError, match="cannot be cut at 0 numbers"):

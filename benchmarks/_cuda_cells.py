@@ -1,4 +1,4 @@
-"""Processes of ``benchmarks.cuda``: each measures one side of one job, alone on the device.
+"""Processes of ``benchmarks.cuda``, each of which measures one side of one job by itself.
 
 A cell compiles and warms up at the same time as others. It then says so, waits for its turn, and
 takes time while nothing else runs.
@@ -112,9 +112,9 @@ class CellProcess:
 def run_cells(
     cells: Sequence[Cell], module: str, *, until: float, at_once: int
 ) -> Iterator[tuple[Cell, Result]]:
-    """Yield the results of cells, each as soon as it is there, until a time is over.
+    """Yield the result of each cell as soon as it has one, until the time is up.
 
-    ``at_once`` cells compile and warm up together; then each is measured alone.
+    ``at_once`` cells compile and warm up together. Then they are measured one after the other.
     """
     events: Events = queue.Queue()
     started: list[CellProcess] = []

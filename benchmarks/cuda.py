@@ -43,8 +43,8 @@ it is there, so that a run that is cut off loses nothing.
   float16, and needs ``onnxruntime-gpu``. Losses and results are compared.
 * *tests* marked ``cuda``, for the rest of the time.
 
-A process measures one side of one job: several compile and warm up together, then each is timed
-alone.
+A process measures one side of one job. Several compile and warm up together, and are then timed one
+after the other.
 """
 
 # Modules of the project are imported in functions, after a check that what they need is installed.
@@ -148,7 +148,7 @@ def main() -> None:
     names = [section.name for section in SECTIONS] + [TESTS]
     for name in options.only or ():
         if name not in names:
-            sys.exit(f"error: there is no section {name!r}, only {', '.join(names)}")
+            sys.exit(f"error: no section is called {name!r}; available: {', '.join(names)}")
     with tempfile.TemporaryDirectory() as folder, output.open("w", encoding="utf-8") as file:
         os.environ["ZOO_HOME"] = str(Path(folder, "zoo-home"))
         for record in measure_all(Path(folder), options, minutes):
@@ -173,7 +173,7 @@ def require_packages() -> None:
 
 
 def require_device(name: str) -> None:
-    """End the process with one line if there is no such device."""
+    """End the process with one line if the device is missing."""
     from zoo.errors import UsageError
     from zoo.nn.devices import resolve_device
 
@@ -230,7 +230,7 @@ def names_of_model(name: str) -> list[str]:
 
 
 def with_agreement(cell: Any, result: Record) -> Record:
-    """Add to a result of inference how well it agrees with that of transformers, if it is there."""
+    """Add how well a result of inference agrees with that of transformers, if that was measured."""
     if cell.section != "inference" or "result" not in result:
         return result
     from benchmarks._cuda_inference import agreement

@@ -142,10 +142,10 @@ class LstmLayer(nn.Module):
             state: the state before the first tokens, which becomes the one after the last tokens;
                 ``None`` for zeros.
         """
-        before = None if state is None else state.hidden_and_cell
-        after = None
+        previous_state = None if state is None else state.hidden_and_cell
+        next_state = None
         if rows is None:
-            output, after = self.lstm(x, before)
+            output, next_state = self.lstm(x, previous_state)
         elif rows.lengths is None:
             output = rows.restore(_lstm_in_graph(self.lstm, rows.arrange(x)))
         elif state is None and not rows.is_mostly_padding:
@@ -157,13 +157,13 @@ class LstmLayer(nn.Module):
             texts = pack_padded_sequence(
                 rows.arrange(x), rows.lengths, batch_first=True, enforce_sorted=False
             )
-            packed_output, after = self.lstm(texts, before)
+            packed_output, next_state = self.lstm(texts, previous_state)
             in_rows, _ = pad_packed_sequence(
                 packed_output, batch_first=True, total_length=rows.shape[1]
             )
             output = rows.restore(in_rows)
         if state is not None:
-            state.hidden_and_cell = after
+            state.hidden_and_cell = next_state
         dropped: Tensor = self.dropout(output)
         return dropped
 

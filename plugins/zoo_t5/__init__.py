@@ -80,6 +80,12 @@ class T5(Seq2SeqFamily):
         return config.series
 
     @override
+    def unsupported_on_hub(self, config: T5Config, head: str) -> str | None:
+        if config.single_stack is not None:
+            return "one stack reads source and target"
+        return super().unsupported_on_hub(config, head)
+
+    @override
     def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
         # A model with unscaled hidden states has output embeddings of its own, unless the file has
         # none: the Hub's library declares every model that it writes as tied, and distinguishes by

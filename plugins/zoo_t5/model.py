@@ -23,7 +23,7 @@ a mask of ``None`` means all 1. Those that generate also take ``decoder_input_id
 The forward pass: ``zoo_t5.backbone``, ``zoo.nn.transformer`` for attention, ``zoo.nn.heads``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import torch
@@ -106,14 +106,11 @@ class OutputEmbeddings(LMHeadMixin):
         return super().project(hidden * self.scale)
 
 
-class T5Seq2SeqLM(OutputEmbeddings, Seq2SeqGenerationMixin, T5EncoderDecoder):
-    """A sequence-to-sequence language model, which is a ``SessionDecoder``."""
+class Seq2SeqOutputs(OutputEmbeddings, Seq2SeqGenerationMixin):
+    """Logits after the tokens of a target, of a model that reads a source."""
 
-    state_type: ClassVar[type[DecodeState]] = Seq2SeqState
-
-    def __init__(self, config: T5Config) -> None:
-        super().__init__(config)
-        self.make_outputs(config)
+    config: T5Config
+    hidden: Callable[..., tuple[Tensor, Tensor]]  # The hidden states of source and target.
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
@@ -122,16 +119,26 @@ class T5Seq2SeqLM(OutputEmbeddings, Seq2SeqGenerationMixin, T5EncoderDecoder):
         return self.outputs(self.hidden(input_ids, attention_mask, decoder_input_ids)[1])
 
     @override
+    def decoder_input_ids(self, input_ids: Tensor) -> Tensor:
+        return torch.full_like(input_ids[:, :1], self.config.decoder_start_token_id)
+
+
+class T5Seq2SeqLM(Seq2SeqOutputs, T5EncoderDecoder):
+    """A sequence-to-sequence language model, which is a ``SessionDecoder``."""
+
+    state_type: ClassVar[type[DecodeState]] = Seq2SeqState
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__(config)
+        self.make_outputs(config)
+
+    @override
     def encode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         return self.encode(input_ids, attention_mask)
 
     @override
     def cross_attention_cache(self, source: Tensor) -> list[KeysAndValues]:
         return [layer.cross.keys_and_values(source) for layer in self.decoder.layers]  # type: ignore[operator, union-attr]
-
-    @override
-    def decoder_input_ids(self, input_ids: Tensor) -> Tensor:
-        return torch.full_like(input_ids[:, :1], self.config.decoder_start_token_id)
 
     @override
     def forward_with_cache(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
@@ -157,7 +164,7 @@ class BareSingleStack(T5SingleStack):
         return {"last_hidden_state": target, "encoder_last_hidden_state": source}
 
 
-class T5SingleStackLM(OutputEmbeddings, Seq2SeqGenerationMixin, T5SingleStack):
+class T5SingleStackLM(Seq2SeqOutputs, T5SingleStack):
     """A prefix or plain language model of a target after its source, which is a ``SessionDecoder``.
 
     To generation, the keys and values of the source in each block are those of cross-attention:
@@ -168,12 +175,6 @@ class T5SingleStackLM(OutputEmbeddings, Seq2SeqGenerationMixin, T5SingleStack):
         super().__init__(config)
         self.make_outputs(config)
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
-    ) -> dict[str, Tensor]:
-        """Return the logits after each token of the target, (batch, decoder_tokens, vocabulary)."""
-        return self.outputs(self.hidden(input_ids, attention_mask, decoder_input_ids)[1])
-
     @override
     def encode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return what all blocks read of the source, (batch, tokens, layers * hidden)."""
@@ -182,10 +183,6 @@ class T5SingleStackLM(OutputEmbeddings, Seq2SeqGenerationMixin, T5SingleStack):
     @override
     def cross_attention_cache(self, source: Tensor) -> list[KeysAndValues]:
         return self.keys_and_values(list(source.chunk(len(self.layers), dim=-1)))
-
-    @override
-    def decoder_input_ids(self, input_ids: Tensor) -> Tensor:
-        return torch.full_like(input_ids[:, :1], self.config.decoder_start_token_id)
 
     @override
     def forward_with_cache(self, tokens: Tensor, state: DecodeState) -> Tensor:

@@ -82,22 +82,6 @@ MIXING_HEADS = ("sequence-classification", "token-classification")
 POOLING_HEAD = "sequence-classification"
 
 
-def unsupported_on_hub(config: Any, head: str) -> str | None:
-    """Return what a head has that no class of the Hub has, or ``None``."""
-    # That is a learned mix of all layers (``zoo.nn.layers.scalar_mix``), another pooling of texts,
-    # or one stack for source and target.
-    if getattr(config, "single_stack", None) is not None:
-        return "one stack reads source and target"
-    if head in MIXING_HEADS and getattr(config, "mix", False):
-        return f"the head {head} reads a mix of all layers"
-    pooling = getattr(config, "pooling", None)
-    if head == POOLING_HEAD and getattr(config, "sentence_head", None) is not None:
-        return f"the head {head} reads the embedding of a text"
-    if head == POOLING_HEAD and pooling is not None:
-        return f"the head {head} reads the {pooling} of a text's tokens"
-    return None
-
-
 class Family(ABC):
     """A model family: its names, shapes and formulas. It opens no file.
 
@@ -200,11 +184,30 @@ class Family(ABC):
         name = self._architecture(config, head)
         if name is None:
             raise UsageError(f"the Hub has no class for {self.title(config)} with the head {head}")
-        if (reason := unsupported_on_hub(config, head)) is not None:
+        if (reason := self.unsupported_on_hub(config, head)) is not None:
             raise UsageError(
                 f"{reason}, which no class of the Hub has", "use it with zoo run or zoo export"
             )
         return name
+
+    def unsupported_on_hub(self, config: Any, head: str) -> str | None:
+        """Return what a head has that no class of the Hub has, or ``None``.
+
+        By default, that is a learned mix of all layers (``zoo.nn.layers.scalar_mix``) or another
+        pooling of texts.
+
+        Args:
+            config: configuration of the model.
+            head: name of the head.
+        """
+        if head in MIXING_HEADS and getattr(config, "mix", False):
+            return f"the head {head} reads a mix of all layers"
+        pooling = getattr(config, "pooling", None)
+        if head == POOLING_HEAD and getattr(config, "sentence_head", None) is not None:
+            return f"the head {head} reads the embedding of a text"
+        if head == POOLING_HEAD and pooling is not None:
+            return f"the head {head} reads the {pooling} of a text's tokens"
+        return None
 
     def _architecture(self, config: Any, head: str) -> str | None:
         index = self.model_types.index(self.model_type(config))
@@ -236,7 +239,7 @@ class Family(ABC):
     def has_reference(self, config: Any, head: str) -> bool:
         """Return whether the Hub's library has a class that computes the same outputs."""
         known = self._architecture(config, head) is not None
-        return known and unsupported_on_hub(config, head) is None
+        return known and self.unsupported_on_hub(config, head) is None
 
     def reference_inputs(
         self, head: str, inputs: "Mapping[str, Tensor]", reference_config: Any

@@ -103,7 +103,7 @@ class PrefixLmOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_
     """Options of ``PrefixLm``."""
 
     # Also predict the tokens of sources, which only a model can learn that reads them from left to
-    # right (``config.single_stack=causal``); by default such a model does.
+    # right; by default such a model does.
     predict_source: bool | None = None
 
 

@@ -1,6 +1,7 @@
 """Files of suites as published: JSON lines of SuperGLUE, and texts of STS, SentEval and CoLA."""
 
 import json
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -35,17 +36,17 @@ class SuiteReader(Reader):
     def commands(self, random: Random) -> list[list[str]]:
         return [self.words()]
 
+    @abstractmethod
     def rewrite(self, path: Path) -> None:
-        """Write the rows of a file anew, as another library reads them."""
-        raise NotImplementedError
+        """Write the rows of a file again, as another library reads them."""
 
     def check(self, folder: Path) -> str:
-        """Check that the same rows, written anew, have equal metrics."""
+        """Check that the same rows, written again, have equal metrics."""
         printed = json.loads((folder.parent / "out").read_text())["tasks"]
         for target in dict.fromkeys(self.targets):
             self.rewrite(folder / target)
         if run_zoo(self.words(), folder.parent):
-            return "the same rows, written anew, are refused: " + error_of(folder)
+            return "the same rows, written again, are refused: " + error_of(folder)
         expected = json.loads((folder.parent / "out").read_text())["tasks"]
         return "" if printed == expected else f"{printed} is not {expected} of the same rows"
 
@@ -88,9 +89,9 @@ class Texts(SuiteReader):
         make_model(folder / "scene")
         self.write(folder / "scene" / DATA)
 
+    @abstractmethod
     def write(self, folder: Path) -> None:
         """Write the files of the suite."""
-        raise NotImplementedError
 
     def mutations(self, path: Path) -> Sequence[Mutate]:
         return (*BYTES, *[change_line] * len(BYTES))

@@ -43,7 +43,9 @@ class _Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         return f"{self.device:x}-{self.inode:x}"
 
 
-_reused: list[dict[str, _Entry]] = []  # of ``reuse_digests``
+# Digests that this process has just computed, by the names of their entries, for each
+# ``reuse_digests`` that is open.
+_computed_entries: list[dict[str, _Entry]] = []
 
 
 @contextlib.contextmanager
@@ -55,11 +57,11 @@ def reuse_digests(hashed: Iterable[tuple[os.stat_result, str]]) -> Iterator[None
     """
     entries = [_Entry.of(status, digest) for status, digest in hashed]
     by_name = {entry.name: entry for entry in entries}
-    _reused.append(by_name)
+    _computed_entries.append(by_name)
     try:
         yield
     finally:
-        _reused.remove(by_name)
+        _computed_entries.remove(by_name)
 
 
 def file_blake3(path: Path) -> str:
@@ -95,7 +97,7 @@ def require_blake3(path: Path, expected: str | None, manifest: Path) -> None:
 
 def _cached(status: os.stat_result) -> str | None:
     key = _Entry.of(status, "")
-    for entries in _reused:
+    for entries in _computed_entries:
         entry = entries.get(key.name)
         if entry is not None and entry == _Entry.of(status, entry.blake3):
             return entry.blake3

@@ -34,11 +34,15 @@ def test_words_and_sentences_are_those_of_datatrove(
         assert tokenizer.span_tokenize(text) == expected.span_tokenize(text)
 
 
-def test_a_text_that_spacy_fails_on() -> None:
-    tokenizer = KeepingTokenizer("en")
-    for _ in range(3):
-        words_of_text = tokenizer.word_tokenize("The flag IS_ALPHA is set.")
-        assert words_of_text[:2] == ["The", "flag"] and words_of_text[-1] == "."
+@pytest.mark.parametrize("kept_characters", [0, words.KEPT_CHARACTERS])
+def test_a_word_that_spacy_forgets_wrongly(
+    kept_characters: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(words, "KEPT_CHARACTERS", kept_characters)
+    tokenizer = KeepingTokenizer("fr")  # no other test uses it
+    for index in range(300):  # words between use freed memory again
+        assert tokenizer.word_tokenize("Le mot IS_ALPHA est là.")[2] == "IS_ALPHA"
+        tokenizer.word_tokenize(" ".join(f"mot{index * number}" for number in range(50)))
 
 
 def test_only_words_of_the_first_texts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

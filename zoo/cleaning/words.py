@@ -8,8 +8,9 @@ from zoo.overrides import override
 
 # Characters of the first texts of a task whose words are kept.
 KEPT_CHARACTERS = 2_000_000
-# The name of an attribute of spaCy, which fails on texts with it; datatrove handles that.
-UNREADABLE = "IS_ALPHA"
+# A word whose number in spaCy is 1, which its tables take for "deleted": after a memory zone they
+# return the freed entry of this word. An entry from outside of any zone is never freed.
+UNFORGOTTEN_WORD = "IS_ALPHA"
 
 
 class KeepingTokenizer(WordTokenizer):  # type: ignore[misc]  # datatrove has no types
@@ -30,11 +31,15 @@ class KeepingTokenizer(WordTokenizer):  # type: ignore[misc]  # datatrove has no
     def _tokenizer(self, text: str) -> Any:
         """Return datatrove's tokenizer; it keeps the words of a text if it has few yet."""
         tokenizer = load_word_tokenizer(self.language)
-        is_spacy = isinstance(tokenizer, SpaCyTokenizer) and tokenizer.config is None
-        if is_spacy and self._characters < KEPT_CHARACTERS and UNREADABLE not in text:
+        if not isinstance(tokenizer, SpaCyTokenizer):
+            return tokenizer
+        pipeline = tokenizer.tokenizer
+        if UNFORGOTTEN_WORD in text:
+            pipeline.vocab[UNFORGOTTEN_WORD]
+        if tokenizer.config is None and self._characters < KEPT_CHARACTERS:
             self._characters += len(text)
             # Outside of a memory zone, which datatrove opens for each text.
-            tokenizer.tokenizer.tokenizer(text)
+            pipeline.tokenizer(text)
         return tokenizer
 
     @override

@@ -13,10 +13,12 @@ Probes are linear, and labels are universal parts of speech; with ``--task edge`
 words. Prints a row for each model: the accuracy of each layer and of the learned mix of all, with
 the selectivity in brackets, as means over the seeds, and the best layer of both. With ``--mdl`` a
 second table has the compression by online coding. ``--keep`` also keeps the results, and repeats
-none that it has; ``--figure FILE`` draws the curves.
+none that it has; ``--figure FILE`` draws the curves, and ``--curves FILE`` writes their points, as
+in ``probing_curves.json``, which ``python -m tools.figures`` draws.
 """
 
 import argparse
+import json
 import os
 import resource
 import shutil
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from zoo.report.figures import Band
 
 FAMILIES = ("bert", "electra", "gpt", "t5", "elmo")
+CURVE_DIGITS = 4
 NO_LEARNING_RATE = 1e-12  # Leaves random weights as they are.
 MIXES = {"model's mix": "own mix", "learned mix": "learned mix"}  # Layer -> heading.
 Layers = Sequence[Mapping[str, Any]]  # As ``zoo probe --json`` prints them.
@@ -58,6 +61,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--keep", type=Path, metavar="DIR")
     parser.add_argument("--figure", type=Path, metavar="FILE")
+    parser.add_argument("--curves", type=Path, metavar="FILE")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     with tempfile.TemporaryDirectory() as scratch:
@@ -72,6 +76,8 @@ def main() -> None:
     print(f"CPU seconds: {resource.getrusage(resource.RUSAGE_SELF).ru_utime:.0f}")
     if options.figure is not None:
         draw(results, options.figure)
+    if options.curves is not None:
+        options.curves.write_text(curves_json(results), "utf-8")
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Layers]:
@@ -208,6 +214,11 @@ def draw(results: Mapping[str, Layers], path: Path) -> None:
     """Draw accuracy and selectivity by layer, with the ranges of the seeds."""
     from zoo.report.figures import draw_bands
 
+    path.write_text(draw_bands(layer_curves(results), x="layer"), "utf-8")
+
+
+def layer_curves(results: Mapping[str, Layers]) -> "dict[str, dict[str, Band]]":
+    """Return metric -> model -> layer, mean, lowest and highest value of the seeds."""
     panels: dict[str, dict[str, Band]] = {}
     for metric in ("accuracy", "selectivity"):
         for model, layers in results.items():
@@ -218,7 +229,21 @@ def draw(results: Mapping[str, Layers], path: Path) -> None:
                     mean = layer[metric]["mean"]
                     curve.append((float(layer["layer"]), mean, min(values), max(values)))
             panels.setdefault(metric, {})[model] = curve
-    path.write_text(draw_bands(panels, x="layer"), "utf-8")
+    return panels
+
+
+def curves_json(results: Mapping[str, Layers]) -> str:
+    """Return the curves as JSON, with a line for each."""
+    panels = []
+    for metric, curves in layer_curves(results).items():
+        lines = []
+        for model, curve in curves.items():
+            points = []
+            for layer, *values in curve:
+                points.append([int(layer), *(round(value, CURVE_DIGITS) for value in values)])
+            lines.append(f"  {json.dumps(model)}: {json.dumps(points)}")
+        panels.append(f" {json.dumps(metric)}: {{\n" + ",\n".join(lines) + "\n }")
+    return "{\n" + ",\n".join(panels) + "\n}\n"
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ def test_the_figures_are_current(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_each_figure_is_on_a_page() -> None:
-    pages = "".join(page.read_text("utf-8") for page in FOLDER.parent.glob("*.md"))
-    shown = re.findall(r"!\[[^\]]{20,}\]\(figures/([\w-]+)\.svg\)", pages)
+    pages = "".join(page.read_text("utf-8") for page in FOLDER.parent.rglob("*.md"))
+    shown = re.findall(r"!\[[^\]]{20,}\]\((?:\.\./)?figures/([\w-]+)\.svg\)", pages)
     assert [name for name in FIGURES if name not in shown] == []
 
 

@@ -1,18 +1,21 @@
-"""Validation curves of the tiny recipes, from ``benchmarks/tiny_curves.json``.
+"""Curves that benchmarks have recorded: validation of the tiny recipes, and probes by layer.
 
-``python -m benchmarks.tiny_recipes --figures DIR`` writes new values; those of the file were read
-back from vector drawings of its runs, to four digits.
+``python -m benchmarks.tiny_recipes --figures DIR`` writes new values of ``tiny_curves.json``; those
+of the file were read back from vector drawings of its runs, to four digits. ``python -m
+benchmarks.probing --curves FILE`` writes ``probing_curves.json``.
 """
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from zoo.report.figures import draw_bands
 
-RECORD = Path(__file__).parents[2] / "benchmarks" / "tiny_curves.json"
-CURVES: dict[str, Any] = json.loads(RECORD.read_text("utf-8"))
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+CURVES: dict[str, Any] = json.loads((BENCHMARKS / "tiny_curves.json").read_text("utf-8"))
+PROBES: dict[str, Any] = json.loads((BENCHMARKS / "probing_curves.json").read_text("utf-8"))
 
 
 def _draw(name: str) -> str:
@@ -20,4 +23,11 @@ def _draw(name: str) -> str:
     return draw_bands({figure["unit"]: figure["curves"]}, x="step", marks=figure["marks"])
 
 
-DRAWINGS = {name: partial(_draw, name) for name in CURVES}
+def _draw_probes() -> str:
+    return draw_bands(PROBES, x="layer")
+
+
+DRAWINGS: dict[str, Callable[[], str]] = {
+    **{name: partial(_draw, name) for name in CURVES},
+    "probing": _draw_probes,
+}

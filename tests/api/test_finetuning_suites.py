@@ -162,6 +162,7 @@ def test_wrong_calls_are_refused(model: Path, tmp_path: Path) -> None:
         ({"train": "a.tsv"}, "--suite decides --train; leave --train out"),
         ({"mixture": True}, "--mixture trains a text-to-text model, and .* is not one"),
         ({"resume": "runs/a"}, "--suite trains several runs, and --resume is for one"),
+        ({"skip_invalid": True}, "--suite reads files as published"),
         ({"data": tmp_path / "none", "tasks": "cola"}, "CoLA.train.tsv is not there"),
     ]
     for changes, message in cases:

@@ -19,6 +19,7 @@ from tests.checkpoints import Make
 from tests.inference.conftest import converted
 from tests.suites.glue_folder import LAYOUTS, make_diagnostics, make_glue, make_rows
 from zoo.errors import SourceError, UsageError
+from zoo.finetuning.config import finetune_config
 
 # Columns of the texts.
 TEXTS = {
@@ -148,6 +149,44 @@ def test_a_task_without_files_is_named(glue: Path, classifiers: Path) -> None:
     assert not value["missing"] and not value["missing_files"]
     with pytest.raises(SourceError, match=r"STS-B.dev.tsv is not there"):
         zoo.evaluate(classifiers, suite="glue", tasks=["stsb"], eval=glue)
+
+
+def test_a_label_outside_of_the_task_is_named(glue: Path, classifiers: Path) -> None:
+    for folder, split, label in (("CoLA", "train", 2), ("QQP", "dev", 2), ("STS-B", "dev", "high")):
+        path = glue / folder / f"{split}.tsv"
+        *lines, last = path.read_text().splitlines()
+        cells = last.split("\t")
+        cells[1 if folder == "CoLA" else -1] = str(label)
+        path.write_text("\n".join((*lines, "\t".join(cells), "")))
+    command = ("--suite", "glue", str(glue), "--tasks")
+    done = warm.zoo("eval", classifiers, *command, "cola,qqp,stsb", "--no-record")
+    assert done.returncode == 2
+    *_, message, stsb, qqp = done.stderr.splitlines()
+    assert message.startswith("error: stsb, qqp failed")
+    assert "STS-B/dev.tsv:25: the label is 'high', which is not a number" in stsb
+    assert "QQP/dev.tsv:25: the label is '2', not 0 or 1; correct the row, or leave it out" in qqp
+    assert "--skip-invalid" not in done.stderr, "suites have no such option"
+    done = warm.zoo("finetune", classifiers / "cola", *command, "cola", "-o", classifiers / "runs")
+    assert done.returncode == 2
+    assert "CoLA/train.tsv:24: the label is '2', not 0 or 1" in done.stderr.splitlines()[-1]
+
+
+def test_broken_rows_of_qqp_are_left_out(glue: Path, classifiers: Path) -> None:
+    call: dict[str, Any] = {"suite": "glue", "tasks": ["qqp"], "eval": glue, "record": False}
+    expected = zoo.evaluate(classifiers, **call)
+    path = glue / "QQP" / "dev.tsv"
+    header, *lines = path.read_text().splitlines()
+    # A line break in a text makes two rows of one, as in the published files.
+    rows = (header, *lines[:5], "99\t7\t8\ta b", "c d?\te f\t1", *lines[5:], "")
+    path.write_text("\n".join(rows))
+    assert zoo.evaluate(classifiers, **call) == expected
+    shutil.copy(path, glue / "QQP" / "train.tsv")
+    requested = {"task": "glue/qqp", "data": {"train": [str(glue)]}}
+    assert finetune_config({**requested, "family": "bert"}, {}).data.skip_invalid
+    for row in (path, glue / "CoLA" / "dev.tsv"):
+        row.write_text(row.read_text() + "a\n")
+    with pytest.raises(UsageError, match=r"CoLA.dev.tsv:25 "):
+        zoo.evaluate(classifiers, **{**call, "tasks": ["cola"]})
 
 
 def test_files_of_the_leaderboard(glue: Path, classifiers: Path, tmp_path: Path) -> None:

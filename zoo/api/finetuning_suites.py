@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.api.arguments import AnyPath, as_path, as_reference, checked
 from zoo.api.evaluating_suites import open_suite_model, split_names
 from zoo.api.training import finetune
+from zoo.data.readers.problems import InvalidRows
 from zoo.errors import SourceError, UsageError, ZooError
 from zoo.io.json import encode_json
 from zoo.io.numbers import int_from_environment
@@ -208,13 +209,7 @@ def _train(
         directory = path / name
         try:
             _require_run(directory)
-            finetune(
-                reference,
-                output=directory,
-                auto_resume=True,
-                seeds=seeds,
-                **_options_of_task(options, training),
-            )
+            _train_task(reference, directory, seeds, _options_of_task(options, training))
         except ZooError as error:
             if ends_suite(error) or not is_single_process:
                 raise
@@ -227,6 +222,16 @@ def _train(
     if not runs:
         raise no_result(failures, "no task was trained")
     return runs, failures
+
+
+def _train_task(
+    reference: str, directory: Path, seeds: int | None, options: Mapping[str, Any]
+) -> None:
+    """Train the model of a task, or of several seeds, or continue."""
+    try:
+        finetune(reference, output=directory, auto_resume=True, seeds=seeds, **options)
+    except InvalidRows as error:
+        raise error.without_option() from error
 
 
 def _require_run(path: Path) -> None:
@@ -254,6 +259,11 @@ def _require_possible(options: Mapping[str, Any]) -> None:
                 f"--suite trains several runs, and --{flag} is for one",
                 f"leave --{flag} out; --auto-resume continues all",
             )
+    if options.get("skip_invalid"):
+        raise UsageError(
+            "--suite reads files as published, and --skip-invalid would change what is measured",
+            "leave --skip-invalid out",
+        )
 
 
 def _is_text_to_text(reference: str, *, offline: bool) -> bool:

@@ -169,8 +169,8 @@ def _glue_settings(requested: ConfigDict) -> ConfigDict:
         )
     train, dev = glue_files(task, Path(directories[0]))
     columns = {"text": task.text, "pair": task.pair, "label": task.label}
-    defaults = {
-        "metric_for_best_model": task.metrics[0],
-        "data": {**columns, "eval": list(map(str, dev))},
-    }
+    data: ConfigDict = {**columns, "eval": list(map(str, dev))}
+    if task.has_broken_rows:
+        data["skip_invalid"] = True
+    defaults = {"metric_for_best_model": task.metrics[0], "data": data}
     return deep_merge(defaults, requested, {"task": task.task, "data": {"train": [str(train)]}})

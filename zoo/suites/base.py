@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from zoo.data.readers.problems import InvalidRows
 from zoo.errors import UsageError, ZooError, did_you_mean
 from zoo.evaluation.base import Result
 from zoo.evaluation.record import evaluation_record, record_evaluation
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 Shared = TypeVar("Shared")
 TEXT_TO_TEXT = "seq2seq"  # The task of heads that generate a text from a text.
+SKIP_INVALID = "data.skip_invalid"  # The setting of runs whose published files have broken rows.
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,10 @@ class SuiteModel:
         if self.limit is not None:
             settings["limit"] = self.limit
         evaluation = make_evaluation(name, self.checkpoint, self.session, **settings)
-        result = evaluation.evaluate(files)
+        try:
+            result = evaluation.evaluate(files)
+        except InvalidRows as error:
+            raise error.without_option() from error
         if self.records:
             tables, _ = type(evaluation).split_names(files, settings)
             record = evaluation_record(name, tables, settings, self.session, result)

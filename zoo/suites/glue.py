@@ -4,16 +4,25 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from zoo.data.readers.glue import GLUE, PREFIX, GlueTask, split_files
 from zoo.data.readers.labelled import Sample
-from zoo.data.readers.problems import RowError
-from zoo.data.readers.tables import read_rows
+from zoo.data.readers.problems import RowError, RowProblems
+from zoo.data.readers.tables import Row, read_rows
 from zoo.inference.processing.records import TextExample
 from zoo.metrics.generated_labels import number_of
 from zoo.overrides import override
 from zoo.suites.answers import Answer, AnsweredTask, Item, answer_items, label_metrics
-from zoo.suites.base import TEXT_TO_TEXT, Suite, SuiteModel, SuiteTask, TaskScore, TrainingData
+from zoo.suites.base import (
+    SKIP_INVALID,
+    TEXT_TO_TEXT,
+    Suite,
+    SuiteModel,
+    SuiteTask,
+    TaskScore,
+    TrainingData,
+)
 from zoo.suites.folders import require_files
 from zoo.tasks import make_task
 from zoo.tasks.seq2seq.text_forms import glue_form
@@ -53,13 +62,38 @@ class GlueSuiteTask(SuiteTask):
     def prepare_training(
         self, data: Path, folder: Path, *, text_to_text: bool
     ) -> TrainingData | None:
-        split_files(self.task, data, ["train", *self.task.dev])
+        files = split_files(self.task, data, ["train", *self.task.dev])
         name = f"{PREFIX}{self.name}"
+        if text_to_text and not self.task.keys:
+            return None
+        self._check_labels(files)
         if not text_to_text:
             return TrainingData(task=name, train=(str(data),))
-        if not self.task.keys:
-            return None
-        return TrainingData(task=TEXT_TO_TEXT, train=(f"{name}={data}",))
+        settings = {SKIP_INVALID: True} if self.task.has_broken_rows else {}
+        return TrainingData(task=TEXT_TO_TEXT, train=(f"{name}={data}",), settings=settings)
+
+    def _check_labels(self, files: Sequence[Path]) -> None:
+        """Check that no file has a label that is not one of the task; raises ``InvalidRows``.
+
+        Training would take it for another class. Rows without a label, or without their columns,
+        are left to the reader of samples.
+        """
+        labels = self.task.labels
+        column = self.task.label
+
+        def check(row: Row) -> None:
+            label = row.text(column).strip()
+            if label and label not in labels:
+                raise RowError(f"{row.location}: the label is {label!r}, not {' or '.join(labels)}")
+
+        if not labels:
+            return
+        problems = RowProblems()
+        for file in files:
+            rows = read_rows(file, [column], RowProblems(skip=True))
+            for _ in problems.valid(rows, check):
+                pass
+        problems.require_none()
 
     @override
     def obstacle(self, model: SuiteModel) -> str:
@@ -69,20 +103,22 @@ class GlueSuiteTask(SuiteTask):
 
     @override
     def evaluate(self, model: SuiteModel, files: Sequence[Path]) -> TaskScore:
+        self._check_labels(files)
         names: Mapping[str, str] = {}
+        options: dict[str, Any] = {"skip_invalid": True} if self.task.has_broken_rows else {}
         results = []
         for file in files:
             if model.is_text_to_text:
                 names = GENERATED_METRICS
                 named_file = Path(f"{PREFIX}{self.name}={file}")
-                results.append(model.evaluate(TEXT_TO_TEXT, [named_file]))
+                results.append(model.evaluate(TEXT_TO_TEXT, [named_file], **options))
             else:
                 columns = {
                     "text": self.task.text,
                     "pair": self.task.pair,
                     "label": self.task.label,
                 }
-                results.append(model.evaluate(self.task.task, [file], **columns))
+                results.append(model.evaluate(self.task.task, [file], **columns, **options))
         metrics = {}
         for metric in self.task.metrics:
             values = [result.metrics[names.get(metric, metric)] for result in results]
@@ -118,7 +154,7 @@ class GlueSuiteTask(SuiteTask):
 
     def _labels(self, model: SuiteModel, items: Sequence[Item]) -> list[str]:
         """Return the label of each item; the first label where a generated text is none."""
-        labels = label_names(self.task)
+        labels = self.task.labels
         words = self.task.words if model.is_text_to_text else dict(zip(labels, labels, strict=True))
         labels_by_word = {word: label for label, word in words.items()}
         answers = answer_items(model, items, tuple(labels_by_word))
@@ -134,11 +170,6 @@ class GlueSuiteTask(SuiteTask):
             numbers = [added["score"] for _, added in scorer.stream(records)]
         for number in numbers:
             yield min(max(number, 0.0), MAX_SIMILARITY)
-
-
-def label_names(task: GlueTask) -> tuple[str, ...]:
-    """Return the labels of a task; those of WNLI, which has no words, are numbers."""
-    return tuple(task.words) or ("0", "1")
 
 
 def make_item(sample: Sample, name: str, *, text_to_text: bool) -> Item:
@@ -206,7 +237,7 @@ def _make_tasks() -> tuple[SuiteTask, ...]:
         title="AX",
         is_averaged=False,
         trained_as="mnli",
-        labels=label_names(GLUE["mnli"]),
+        labels=GLUE["mnli"].labels,
         test_file=f"{DIAGNOSTICS}/diagnostic.tsv",
         submission_names=("AX.tsv",),
     )

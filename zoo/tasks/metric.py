@@ -48,7 +48,7 @@ class TaskMetric:
         try:
             metrics = task.evaluate([self.file]).metrics
         except InvalidRows as error:  # the commands that compare models skip none
-            raise InvalidRows(error.errors, error.count, skippable=False) from error
+            raise error.without_option() from error
         if self.request is not None:
             name = self.request.partition(":")[0]
             return name, metrics[name]

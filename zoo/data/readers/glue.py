@@ -25,6 +25,15 @@ class GlueTask:
     keys: tuple[str, ...] = ()
     # label -> its word in the form as text; empty for numbers
     words: Mapping[str, str] = field(default_factory=dict)
+    # whether published rows are broken, and left out: line breaks in texts cut them in two
+    has_broken_rows: bool = False
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the labels; empty for numbers."""
+        if self.task == "regression":
+            return ()
+        return tuple(self.words) or ("0", "1")
 
     @property
     def task(self) -> str:
@@ -77,6 +86,7 @@ GLUE = {
         pair="question2",
         keys=("question1", "question2"),
         words=_words("not_duplicate", "duplicate"),
+        has_broken_rows=True,
     ),
     "mnli": GlueTask(
         "MNLI",

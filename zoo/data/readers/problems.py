@@ -38,6 +38,10 @@ class InvalidRows(UsageError):
             f"{count:,} rows cannot be used", f"correct them, or leave them out{option}", details
         )
 
+    def without_option(self) -> "InvalidRows":
+        """Return the same error for a command that has no ``--skip-invalid``."""
+        return InvalidRows(self.errors, self.count, skippable=False)
+
 
 class RowProblems:
     """Collects the errors of rows; a reader adds them, and its caller decides what follows.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from zoo.report.figures import Band
 
 FAMILIES = ("bert", "electra", "gpt", "t5", "elmo")
+CURVES = ("accuracy", "selectivity")  # Metrics.
 CURVE_DIGITS = 4
 NO_LEARNING_RATE = 1e-12  # Leaves random weights as they are.
 MIXES = {"model's mix": "own mix", "learned mix": "learned mix"}  # Layer -> heading.
@@ -71,7 +72,10 @@ def main() -> None:
     print(layer_table(results))
     if options.mdl:
         print(f"\n{layer_table(results, 'compression', '')}")
-    print(f"\nlargest standard deviation of an accuracy: {largest_deviation(results):.3f}")
+    print()
+    for metric in CURVES:
+        deviation = largest_deviation(results, metric)
+        print(f"largest standard deviation of {metric}: {deviation:.3f}")
     print(f"{machine(options.threads)}; {versions('torch')}")
     print(f"CPU seconds: {resource.getrusage(resource.RUSAGE_SELF).ru_utime:.0f}")
     if options.figure is not None:
@@ -202,11 +206,11 @@ def best_layer(layers: Layers, metric: str) -> int:
     return number
 
 
-def largest_deviation(results: Mapping[str, Layers]) -> float:
-    """Return the largest standard deviation of an accuracy over the seeds."""
+def largest_deviation(results: Mapping[str, Layers], metric: str) -> float:
+    """Return the largest standard deviation of a metric over the seeds."""
     deviations: list[float] = []
     for layers in results.values():
-        deviations += [layer["accuracy"]["deviation"] for layer in layers]
+        deviations += [layer[metric]["deviation"] for layer in layers]
     return max(deviations)
 
 
@@ -220,7 +224,7 @@ def draw(results: Mapping[str, Layers], path: Path) -> None:
 def layer_curves(results: Mapping[str, Layers]) -> "dict[str, dict[str, Band]]":
     """Return metric -> model -> layer, mean, lowest and highest value of the seeds."""
     panels: dict[str, dict[str, Band]] = {}
-    for metric in ("accuracy", "selectivity"):
+    for metric in CURVES:
         for model, layers in results.items():
             curve = []
             for layer in layers:

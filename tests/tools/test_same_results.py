@@ -78,6 +78,8 @@ def test_every_name_has_a_case(names: dict[str, Any]) -> None:
         ("distillation", ("distillation_losses",), "no case for the distillation loss new"),
         ("distillation", ("distillation_losses", "kl"), "no case for the settings of kl new"),
         ("distillation", ("recipes",), "no case for the recipe new"),
+        ("measurements", ("suites",), "no case for the suite new"),
+        ("measurements", ("probes",), "no case for the probing task new"),
         ("objectives", ("objectives",), "no case for the objective new"),
     ],
 )

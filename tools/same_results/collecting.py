@@ -22,6 +22,7 @@ from tools.same_results.parts import (
     embeddings,
     exports,
     families,
+    measurements,
     objectives,
     plugins,
     resumed,
@@ -37,6 +38,7 @@ PARTS: Mapping[str, Callable[[Context], Results]] = {
     "embeddings": embeddings.collect,
     "conversions": conversions.collect,
     "objectives": objectives.collect,
+    "measurements": measurements.collect,
     "plugins": plugins.collect,
     "commands": commands.collect,
 }
@@ -48,6 +50,7 @@ CHECKS: Mapping[str, Callable[[Names], None]] = {
     "distillation": distillation.check,
     "embeddings": embeddings.check,
     "objectives": objectives.check,
+    "measurements": measurements.check,
 }
 RESUMED = "resumed"
 TRAINED = ("tasks", "adapters", "distillation", "embeddings")  # their runs are resumed

@@ -113,6 +113,17 @@ def metrics() -> list[str]:
     return [] if registry is None else list(registry.selectable_metrics("texts"))
 
 
+def suites() -> list[str]:
+    registry = _optional_module("zoo.plugins.suites")
+    return [] if registry is None else list(registry.BUILT_IN)
+
+
+def probes() -> list[str]:
+    """Return the tasks of probing."""
+    registry = _optional_module("zoo.probing.tasks")
+    return [] if registry is None else list(registry.BUILT_IN)
+
+
 def schedules() -> list[str]:
     from zoo.families.recipe import LRSchedulerConfig
 
@@ -159,6 +170,8 @@ LISTS = (
     objectives,
     optimizers,
     metrics,
+    suites,
+    probes,
     schedules,
     commands,
 )

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from scipy.stats import binomtest
 
 import zoo
@@ -71,3 +72,17 @@ def test_models_of_runs_are_compared(tmp_path: Path) -> None:
         compare_models(first_run, second_run)
     done = warm.zoo("compare", first_run, second_run, "--metric", "bleu")
     assert done.returncode == 2 and "--metric is for tests: add --test" in done.stderr
+
+
+def test_rows_that_a_run_skips_are_not_compared(tmp_path: Path) -> None:
+    table, data = labelled(tmp_path / "train.jsonl", 40), labelled(tmp_path / "eval.jsonl", 12, 1)
+    run = train(tmp_path / "a", table, data, 0)
+    expected = compare_models(run, run)
+    data.write_text(data.read_text() + '{"text": "a"}\n')
+    with pytest.raises(UsageError, match=r"eval.jsonl:13 .*, or leave it out$"):
+        compare_models(run, run)
+    config = run / "config.yaml"
+    values = yaml.safe_load(config.read_text())
+    values["data"]["skip_invalid"] = True
+    config.write_text(yaml.safe_dump(values))
+    assert compare_models(run, run) == expected

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.api.evaluation import evaluate
+from zoo.data.readers.problems import InvalidRows
 from zoo.errors import SourceError, UsageError
 from zoo.plugins.tasks import find_task
 from zoo.training.state.progress import is_seed_directory, seed_directories
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 MODEL = "model"
 PREDICTIONS = "evaluation.jsonl"  # Of two runs; those of several tasks have the tasks' names.
 # Settings of data that evaluations take as arguments.
-DATA_SETTINGS = ("text", "pair", "label")
+DATA_SETTINGS = ("text", "pair", "label", "skip_invalid")
 BY_FILES = "give files of `zoo eval --predictions` of both systems on the same data"
 
 
@@ -110,14 +111,18 @@ def _write_predictions(run: Path, file: Path) -> None:
         raise UsageError(f"{run} was evaluated on several data sets", BY_FILES)
     if not (run / MODEL).is_dir():
         raise SourceError(f"{run} has no model, its training has not ended", "resume the run")
-    evaluate(
-        run / MODEL,
-        task=task,
-        eval=tuple(data["eval"]),
-        predictions=file,
-        record=False,
-        **_evaluation_options(task, data, settings.get("task_args") or {}),
-    )
+    options = _evaluation_options(task, data, settings.get("task_args") or {})
+    try:
+        evaluate(
+            run / MODEL,
+            task=task,
+            eval=tuple(data["eval"]),
+            predictions=file,
+            record=False,
+            **options,
+        )
+    except InvalidRows as error:
+        raise error.without_option() from error
 
 
 def _evaluation_options(

@@ -1,6 +1,5 @@
 """Attention in blocks, compared with its formula in float64 and with torch's function."""
 
-import itertools
 import math
 from typing import Any
 
@@ -13,13 +12,10 @@ from zoo.nn.capture import capture
 from zoo.nn.kernels import attention_blocks as blocks
 from zoo.nn.kernels.attention import attend, attend_by_products
 from zoo.nn.kernels.attention_blocks import (
-    ScoreBlock,
     attend_in_blocks,
     can_use_blocks,
-    document_blocks,
     row_blocks,
 )
-from zoo.nn.packed_attention import DocumentOffsets
 from zoo.plugins import get_family
 
 SHAPE = 3, 4, 7, 5  # batch, heads, tokens, head_size
@@ -83,31 +79,8 @@ def test_blocks_cover_each_head_of_each_row_once(
     covered = torch.zeros(SHAPE[:3])
     of_rows = row_blocks(q, k)
     for block in of_rows:
-        covered[block.rows, block.heads, block.queries] += 1
+        covered[block] += 1
     assert len(of_rows) == count and (covered == 1).all()
-    covered.zero_()
-    for block in document_blocks(q, k, of_lengths(3, 4, 7, 1, 6)):
-        covered[block.rows, block.heads, block.queries] += 1
-    assert (covered == 1).all()
-
-
-def test_blocks_of_documents_hold_whole_documents() -> None:
-    q, k, _ = operands()
-    assert document_blocks(q, k, of_lengths(3, 4, 7, 7)) == [
-        ScoreBlock(0, _heads(3), slice(0, 3), slice(0, 3)),
-        ScoreBlock(0, _heads(4), slice(3, 7), slice(3, 7)),
-        ScoreBlock(1, _heads(7), slice(0, 7), slice(0, 7)),
-        ScoreBlock(2, _heads(7), slice(0, 7), slice(0, 7)),
-    ]
-
-
-def of_lengths(*lengths: int) -> DocumentOffsets:
-    offsets = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
-    return DocumentOffsets(offsets, max(lengths))
-
-
-def _heads(tokens: int) -> slice:
-    return slice(0, blocks.SCORES_AT_ONCE // tokens**2)
 
 
 @pytest.mark.parametrize("limit", [49, 1 << 18])

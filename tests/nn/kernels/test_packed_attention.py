@@ -12,7 +12,7 @@ from zoo.nn.capture import capture
 from zoo.nn.encoder import packed_mask
 from zoo.nn.kernels import packed_attention
 from zoo.nn.kernels.attention import attend
-from zoo.nn.kernels.attention_blocks import attend_in_blocks, document_blocks
+from zoo.nn.kernels.document_groups import attend_in_groups, groups_of_documents
 from zoo.nn.kernels.packed_attention import masks_only, supports_offsets
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.plugins import get_family
@@ -77,7 +77,7 @@ def test_documents_have_keys_before_their_tokens(blocks: bool, causal: bool) -> 
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     documents = DocumentOffsets.of(ids, causal=causal)._replace(more_keys=more)
     if blocks:
-        found = attend_in_blocks(q, k, v, document_blocks(q, k, documents), causal=causal)
+        found = attend_in_groups(q, k, v, groups_of_documents(documents, 2), causal=causal)
     else:
         found = attend(q, k, v, documents)
     weight = torch.randn_like(expected)

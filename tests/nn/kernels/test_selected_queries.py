@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.nn.kernels import attention_blocks
+from zoo.nn.kernels import document_groups
 from zoo.nn.kernels.attention import attend
 from zoo.nn.kernels.selected_queries import attend_from_positions, can_select_queries
 from zoo.nn.packed_attention import DocumentOffsets
@@ -38,7 +38,7 @@ def tensors() -> list[Tensor]:
 def test_outputs_and_gradients_are_those_of_all_queries(
     scale: float | None, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention_blocks, "SCORES_AT_ONCE", limit)
+    monkeypatch.setattr(document_groups, "SCORES_AT_ONCE", limit)
     q, k, v = operands = tensors()
     documents = documents_of(LENGTHS)
     expected = attend(q, k, v, documents, scale=scale)[:, :, POSITIONS]

@@ -1,7 +1,5 @@
-"""Attention in training on CPUs, for a block of heads or documents at a time."""
+"""Attention in training on CPUs, for a block of rows or heads at a time."""
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -10,19 +8,16 @@ from torch.autograd.function import once_differentiable
 
 from zoo.nn.capture import is_capturing_attention
 from zoo.nn.kernels.dropout import has_level, keep_factor, mark_dropped
-from zoo.nn.packed_attention import DocumentOffsets
 
 SCORES_AT_ONCE = 1 << 18  # of a block: a MiB in float32
 HALF = (torch.bfloat16, torch.float16)
 
 
 class ScoreBlock(NamedTuple):
-    """Heads and tokens whose scores are computed at once."""
+    """Heads whose scores are computed at once."""
 
-    rows: slice | int  # rows of the batch, or one of them
-    heads: slice  # heads of these rows
-    queries: slice = slice(None)  # tokens of these rows
-    keys: slice = slice(None)
+    rows: slice  # of the batch
+    heads: slice  # of these rows
 
 
 def row_blocks(q: Tensor, k: Tensor) -> list[ScoreBlock]:
@@ -30,40 +25,13 @@ def row_blocks(q: Tensor, k: Tensor) -> list[ScoreBlock]:
     # q, k: (batch, heads, queries or keys, head_size)
     batch, heads, queries, _ = q.shape
     of_head = max(1, queries * k.shape[2])
-    rows = max(1, SCORES_AT_ONCE // (of_head * heads))
+    some_rows = max(1, SCORES_AT_ONCE // (of_head * heads))
+    some_heads = max(1, SCORES_AT_ONCE // of_head)
     return [
-        ScoreBlock(slice(start, start + rows), part)
-        for start in range(0, batch, rows)
-        for part in parts_of_heads(heads, of_head)
+        ScoreBlock(slice(row, row + some_rows), slice(head, head + some_heads))
+        for row in range(0, batch, some_rows)
+        for head in range(0, heads, some_heads)
     ]
-
-
-def document_blocks(q: Tensor, k: Tensor, documents: DocumentOffsets) -> list[ScoreBlock]:
-    """Return the blocks of documents that do not cross rows."""
-    # q, k: (batch, heads, queries or keys, head_size)
-    heads = q.shape[1]
-    return [
-        ScoreBlock(row, part, queries, keys)
-        for (row, queries), (_, keys) in zip(
-            _stretches(documents.offsets, q.shape[2]),
-            _stretches(documents.offsets_of_keys, k.shape[2]),
-            strict=True,
-        )
-        for part in parts_of_heads(heads, (queries.stop - queries.start) * (keys.stop - keys.start))
-    ]
-
-
-def _stretches(offsets: Tensor, tokens: int) -> Iterator[tuple[int, slice]]:
-    """Return the row of each document, and its tokens in rows of a length."""
-    for start, end in pairwise(offsets.tolist()):
-        row, first = divmod(start, tokens)
-        yield row, slice(first, first + end - start)
-
-
-def parts_of_heads(heads: int, scores: int) -> Iterator[slice]:
-    """Yield the heads whose scores are computed at once, of which each has a number of scores."""
-    step = max(1, SCORES_AT_ONCE // max(1, scores))
-    return (slice(first, first + step) for first in range(0, heads, step))
 
 
 def can_use_blocks(
@@ -139,15 +107,13 @@ class _BlockAttention(torch.autograd.Function):
                 if causal:
                     scores.masked_fill_(later_keys(scores), -torch.inf)
                 if mask is not None:
-                    scores += mask[block.rows, block.heads]
+                    scores += mask[block]
                 weights = scores.softmax(-1)
                 if dropout:
                     mark_dropped(weights, dropout)
                 saved.append(weights.to(v.dtype))
                 weights = weights.clamp_min(0) if dropout else weights
-                output[block.rows, block.heads, block.queries] = _product(
-                    weights, values, keep_factor(dropout)
-                )
+                output[block] = _product(weights, values, keep_factor(dropout))
         ctx.save_for_backward(q, k, v, *saved)
         return output
 
@@ -158,19 +124,18 @@ class _BlockAttention(torch.autograd.Function):
         of_q, of_k, of_v = (_by_token(x, x.shape[-1]) for x in (q, k, v))
         factor = keep_factor(ctx.dropout)
         for block, weights in zip(ctx.blocks, saved, strict=True):
-            at = block.rows, block.heads, block.keys
             queries, keys, values = _parts(q, k, v, block)
-            gradient = _part(gradients[0], block, block.queries)
+            gradient = _part(gradients[0], block)
             weights = weights.to(values.dtype)
             of_weights = _product(gradient, values.transpose(-1, -2), factor)
             left = weights.clamp_min(0) if ctx.dropout else weights
-            of_v[at] = _product(left.transpose(-1, -2), gradient, factor)
+            of_v[block] = _product(left.transpose(-1, -2), gradient, factor)
             if ctx.dropout:
                 of_weights = torch.ops.aten.threshold_backward(of_weights, weights, 0)
                 weights = weights.abs()
             of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
-            of_q[block.rows, block.heads, block.queries] = _product(of_scores, keys, ctx.scale)
-            of_k[at] = _product(of_scores.transpose(-1, -2), queries, ctx.scale)
+            of_q[block] = _product(of_scores, keys, ctx.scale)
+            of_k[block] = _product(of_scores.transpose(-1, -2), queries, ctx.scale)
         return of_q, of_k, of_v, None, None, None, None, None
 
 
@@ -182,19 +147,18 @@ def _by_token(x: Tensor, size: int) -> Tensor:
 
 def _parts(q: Tensor, k: Tensor, v: Tensor, block: ScoreBlock) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values of a block, at least in float32."""
-    return _part(q, block, block.queries), _part(k, block, block.keys), _part(v, block, block.keys)
+    return _part(q, block), _part(k, block), _part(v, block)
 
 
-def _part(x: Tensor, block: ScoreBlock, tokens: slice) -> Tensor:
-    part = x[block.rows, block.heads, tokens]
+def _part(x: Tensor, block: ScoreBlock) -> Tensor:
+    part = x[block]
     return part.float() if x.dtype in HALF else part
 
 
 def _product(x: Tensor, y: Tensor, factor: float) -> Tensor:
-    """Return x y times a factor, (rows, heads, m, n), or of one row, (heads, m, n)."""
+    """Return x y times a factor, (rows, heads, m, n)."""
     # One row at a time, whose heads are not copied, unlike with several rows in one product.
     result = x.new_empty(*x.shape[:-1], y.shape[-1])
-    rows = zip(result, x, y, strict=True) if x.dim() == 4 else [(result, x, y)]
-    for part, left, right in rows:
+    for part, left, right in zip(result, x, y, strict=True):
         part.baddbmm_(left, right, beta=0, alpha=factor)
     return result

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from zoo.nn.attention.masks import packed_mask
 from zoo.nn.capture import is_capturing_attention
-from zoo.nn.kernels.attention_blocks import HALF, attend_in_blocks, can_use_blocks, document_blocks
+from zoo.nn.kernels.attention_blocks import HALF, can_use_blocks
+from zoo.nn.kernels.document_groups import attend_in_groups, groups_of_documents
 from zoo.nn.packed_attention import DocumentOffsets, document_offsets, outside_of_graphs
 
 # of the width of a head, in the kernel
@@ -106,9 +107,9 @@ def attend_documents(
     # does not add, takes a mask on every device.
     is_slow = dropout or q.dtype in HALF  # by the kernel of one document
     if is_slow and documents.reach is None and can_use_blocks(q, k, v, dropout=dropout):
-        blocks = document_blocks(q, k, documents)
-        return attend_in_blocks(
-            q, k, v, blocks, causal=documents.causal, dropout=dropout, scale=scale
+        groups = groups_of_documents(documents, q.shape[1])
+        return attend_in_groups(
+            q, k, v, groups, causal=documents.causal, dropout=dropout, scale=scale
         )
     batch = q.shape[0]
     size = q.shape[-1]

@@ -3,17 +3,11 @@
 # The last block of an encoder is only read at some tokens, such as the first one of each text, or
 # those that are masked. The others need no queries there.
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
-from zoo.nn.kernels.attention_blocks import (
-    ScoreBlock,
-    attend_in_blocks,
-    can_use_blocks,
-    parts_of_heads,
-)
+from zoo.nn.kernels.attention_blocks import can_use_blocks
+from zoo.nn.kernels.document_groups import attend_in_groups, group_documents
 from zoo.nn.packed_attention import DocumentOffsets
 
 
@@ -52,14 +46,6 @@ def attend_from_positions(
     """
     in_order, order = positions.sort()
     starts = torch.searchsorted(in_order, documents.offsets.to(in_order.dtype))
-    blocks = [
-        ScoreBlock(0, heads, slice(*of_queries), slice(*of_keys))
-        for of_queries, of_keys in zip(
-            pairwise(starts.tolist()), pairwise(documents.offsets.tolist()), strict=True
-        )
-        for heads in parts_of_heads(
-            q.shape[1], (of_queries[1] - of_queries[0]) * (of_keys[1] - of_keys[0])
-        )
-    ]
-    mixed = attend_in_blocks(q.index_select(2, order), k, v, blocks, dropout=dropout, scale=scale)
+    groups = group_documents(starts, documents.offsets, q.shape[1])
+    mixed = attend_in_groups(q.index_select(2, order), k, v, groups, dropout=dropout, scale=scale)
     return mixed.index_select(2, order.argsort())

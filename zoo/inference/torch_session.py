@@ -124,7 +124,7 @@ class TorchSession(Session):
         return self.model
 
     def _forward(self, inputs: "Arrays") -> dict[str, Tensor]:
-        arrays = check_inputs(inputs, self._spec, self._config)
+        arrays, _ = check_inputs(inputs, self._spec, self._config)
         mask = arrays.get("attention_mask")
         if mask is not None and self._mask_is_optional and mask.all():
             del arrays["attention_mask"]  # attention runs a faster kernel without a mask

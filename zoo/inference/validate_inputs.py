@@ -24,13 +24,6 @@ TABLE_SIZES = {
 }
 
 
-def check_inputs(
-    inputs: "Arrays", spec: OnnxSpec, config: Config
-) -> "dict[str, NDArray[np.int64]]":
-    """Return the arrays as contiguous int64, in the order of the specification."""
-    return _check_inputs(inputs, spec, config, {})
-
-
 def complete_inputs(
     inputs: "Arrays", spec: OnnxSpec, config: Config
 ) -> "tuple[dict[str, NDArray[np.int64]], dict[str | int, int]]":
@@ -38,17 +31,20 @@ def complete_inputs(
 
     Missing inputs have their default; see ``check_inputs``.
     """
-    sizes: dict[str | int, int] = {}
-    arrays = _check_inputs(inputs, spec, config, sizes)
+    arrays, sizes = check_inputs(inputs, spec, config)
     return _with_defaults(arrays, spec, sizes), sizes
 
 
-def _check_inputs(
-    inputs: "Arrays", spec: OnnxSpec, config: Config, sizes: dict[str | int, int]
-) -> "dict[str, NDArray[np.int64]]":
-    """Check arrays, and add the size of each of their axes to ``sizes``."""
+def check_inputs(
+    inputs: "Arrays", spec: OnnxSpec, config: Config
+) -> "tuple[dict[str, NDArray[np.int64]], dict[str | int, int]]":
+    """Return the arrays as contiguous int64, and the size of each axis.
+
+    Arrays have the order of the specification.
+    """
     import numpy as np
 
+    sizes: dict[str | int, int] = {}
     for name in inputs:
         if name not in spec.inputs:
             raise UsageError(f"no input is called {name!r}", f"there are {', '.join(spec.inputs)}")
@@ -64,7 +60,7 @@ def _check_inputs(
             _check_values(name, values, config)
         elif name not in NEUTRAL:
             raise UsageError(f"the input {name} is missing", "it has no default")
-    return arrays
+    return arrays, sizes
 
 
 def _check_values(name: str, values: "NDArray[np.int64]", config: Config) -> None:

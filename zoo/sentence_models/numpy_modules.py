@@ -137,13 +137,13 @@ def _pool(hidden: "Floats", mask: "Mask", mode: str) -> "Floats":
     elif mode == "max":
         vectors = np.where(mask[:, :, None], hidden, -np.inf).max(axis=1).astype(hidden.dtype)
     else:
-        token_weights = mask  # (texts, tokens), zero for padding
+        weights = mask.astype(hidden.dtype)  # (texts, tokens), zero for padding
         if mode == "weightedmean":
-            token_weights = mask * np.arange(1, mask.shape[1] + 1)
-        divisor = np.add.reduce(token_weights, axis=1, keepdims=True)
+            weights *= np.arange(1, mask.shape[1] + 1, dtype=hidden.dtype)
+        divisor = np.add.reduce(weights, axis=1, keepdims=True)
         if mode == "mean_sqrt_len_tokens":
             divisor = np.sqrt(divisor)
-        weights = (token_weights / divisor).astype(hidden.dtype, copy=False)
+        weights /= divisor
         vectors = np.matmul(weights[:, None, :], hidden)[:, 0]
     return vectors
 
@@ -289,7 +289,7 @@ def unit(vectors: "Floats") -> "Floats":
 
     # As in ``np.linalg.norm``, without its other norms, which take longer to rule out.
     length: Floats = np.sqrt(np.add.reduce(vectors * vectors, axis=-1, keepdims=True))
-    if np.logical_and.reduce(length > 0, axis=None):
+    if np.logical_and.reduce(length, axis=None):
         normalized: Floats = vectors / length
         return normalized
     return np.divide(vectors, length, where=length > 0, out=np.zeros_like(vectors))

@@ -9,9 +9,9 @@ import numpy as np
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
 from zoo.exporting.targets import find_target
-from zoo.inference.check_outputs import check_result
+from zoo.inference.check_outputs import IDS, check_result
 from zoo.inference.session import Session
-from zoo.inference.validate_inputs import check_outputs, complete_inputs
+from zoo.inference.validate_inputs import check_inputs, check_outputs, complete_inputs
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class TargetSession(Session):
     """
 
     reads_token_types: ClassVar[bool] = True
+    # Whether ``compute`` also gets the inputs that are not given, with their defaults.
+    completes_inputs: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -53,7 +55,8 @@ class TargetSession(Session):
     @override
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         names = check_outputs(outputs, self.outputs)
-        arrays, sizes = complete_inputs(inputs, self._spec, self._config)
+        prepare_inputs = complete_inputs if self.completes_inputs else check_inputs
+        arrays, sizes = prepare_inputs(inputs, self._spec, self._config)
         if TYPES in arrays and TYPES not in self.inputs and arrays.pop(TYPES).any():
             raise UsageError(
                 f"{self.backend} does not read token types, which tell the texts of a pair apart",
@@ -78,16 +81,16 @@ class TargetSession(Session):
     def compute(
         self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
     ) -> "Mapping[str, NDArray[Any]]":
-        """Return named outputs for checked inputs, all of which are given."""
+        """Return named outputs for checked inputs; see ``completes_inputs``."""
 
 
-def row_lengths(arrays: "Mapping[str, NDArray[np.int64]]") -> "NDArray[np.int64]":
+def row_lengths(arrays: "Mapping[str, NDArray[np.int64]]") -> "NDArray[np.int32]":
     """Return the number of tokens of each row, for runtimes that take it in place of a mask."""
-    rows, width = arrays[MASK].shape
-    if np.logical_and.reduce(arrays[MASK], axis=None):  # There is no padding.
-        return np.array([width] * rows, np.int64)
+    if MASK not in arrays:  # There is no padding.
+        rows, width = arrays[IDS].shape
+        return np.array([width] * rows, np.int32)
     mask = arrays[MASK].astype(bool)
-    lengths: NDArray[np.int64] = mask.sum(1)
+    lengths: NDArray[np.int32] = mask.sum(1, dtype=np.int32)
     if (mask != (np.arange(mask.shape[1]) < lengths[:, None])).any():
         raise UsageError("the runtime takes rows with padding on the right", "pad them there")
     return lengths

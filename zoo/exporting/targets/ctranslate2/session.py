@@ -50,6 +50,7 @@ class CTranslate2Session(TargetSession):
     """A model in CTranslate2."""
 
     runtime_class: ClassVar[Any]  # The class of CTranslate2.
+    completes_inputs = False  # It takes lengths in place of a mask.
 
     def __init__(
         self, checkpoint: Checkpoint, folder: Path, precision: str, threads: int | None
@@ -87,9 +88,7 @@ class EncoderSession(CTranslate2Session):
         tokens = _view(arrays["input_ids"])
         lengths = _view(row_lengths(arrays))
         types = arrays.get(TYPES)
-        more = {}
-        if types is not None and np.logical_or.reduce(types, axis=None):
-            more[TYPES] = types.tolist()
+        more = {} if types is None else {TYPES: types.tolist()}
         try:
             output = self._model.forward_batch(tokens, lengths, **more)
         except RUNTIME_ERRORS as error:
@@ -171,5 +170,5 @@ def _failure(doing: str, error: Exception) -> VerificationError:
     return VerificationError(f"{doing}: {line:.300}", "export it again")
 
 
-def _view(array: "NDArray[np.int64]") -> Any:
-    return ctranslate2.StorageView.from_array(array.astype(np.int32, order="C"))
+def _view(array: "NDArray[np.integer[Any]]") -> Any:
+    return ctranslate2.StorageView.from_array(array.astype(np.int32, order="C", copy=False))

@@ -30,6 +30,7 @@ class LlamaSession(TargetSession):
     """A GGUF file in llama.cpp: the embedding of a text, the scores of classes, or logits."""
 
     reads_token_types = False
+    completes_inputs = False  # It takes rows without padding.
 
     def __init__(
         self, checkpoint: Checkpoint, file: Path, precision: str, threads: int | None = None

@@ -74,7 +74,7 @@ def require_finite(
     import numpy as np
 
     finite: NDArray[np.bool_] = np.isfinite(values)
-    if np.logical_and.reduce(finite, axis=None):
+    if np.count_nonzero(finite) == finite.size:
         return
     if values.ndim == 3:
         finite = finite | ~mask[:, :, None]

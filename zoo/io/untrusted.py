@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from types import TracebackType
@@ -48,9 +47,10 @@ class _RustParsing:
     def __exit__(
         self, _: object, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _STANDARD_ERROR.release(drop=_is_panic(error))
         if error is None:
+            _STANDARD_ERROR.release(drop=False)
             return
+        _STANDARD_ERROR.release(drop=_is_panic(error))
         unsound = _parser_error(self._path, self._kind, error)
         if unsound is not None:
             raise unsound from error
@@ -76,7 +76,8 @@ class _StandardErrorRedirect:
     """Redirection of the process's standard error to a file, counted over threads."""
 
     # Threads share one file, since the descriptor belongs to the process. A text that is tokenized
-    # by itself takes less time than a new file, so that it is kept.
+    # by itself takes less time than a new file, so that it is kept. What Python buffers of standard
+    # error stays there: it is written later, to the terminal or to the file.
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -92,7 +93,6 @@ class _StandardErrorRedirect:
             self._holders += 1
             if self._holders > 1:
                 return
-            _flush()
             try:
                 self._terminal = os.dup(2)
             except OSError:  # it is closed
@@ -109,7 +109,6 @@ class _StandardErrorRedirect:
             self._drop |= drop
             if self._holders or self._terminal is None:
                 return
-            _flush()
             os.dup2(self._terminal, 2)
             os.close(self._terminal)
             if os.lseek(self._file, 0, os.SEEK_CUR):
@@ -123,14 +122,6 @@ class _StandardErrorRedirect:
                         os.write(2, written)
             self._terminal = None
             self._drop = False
-
-
-def _flush() -> None:
-    """Write what Python has buffered of standard error, which may be closed or replaced."""
-    try:
-        sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
-        return
 
 
 def _unnamed_file() -> int:

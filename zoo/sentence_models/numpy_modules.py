@@ -289,7 +289,7 @@ def unit(vectors: "Floats") -> "Floats":
 
     # As in ``np.linalg.norm``, without its other norms, which take longer to rule out.
     length: Floats = np.sqrt(np.add.reduce(vectors * vectors, axis=-1, keepdims=True))
-    if np.logical_and.reduce(length, axis=None):
+    if np.count_nonzero(length) == length.size:
         normalized: Floats = vectors / length
         return normalized
     return np.divide(vectors, length, where=length > 0, out=np.zeros_like(vectors))

@@ -67,10 +67,10 @@ class WinogradSchemas(SuperGlueTask):
     """WSC in the form of SuperGLUE.
 
     A classifier reads the text with ``*`` around the noun phrase and ``#`` around the pronoun, as
-    in ``wsc`` of the code of Raffel et al. 2020; the baseline of SuperGLUE has the vectors of both
-    spans in addition. A text-to-text model reads the text with ``*`` around the pronoun, and
-    generates the noun phrase: ``wsc_simple`` of that code, which trains on the correct noun phrases
-    only (section 2.4 of the paper).
+    in ``wsc`` of the code of Raffel et al. 2020; the baseline of SuperGLUE reads no marks, and its
+    head has the vectors of both spans, and not that of ``[CLS]``. A text-to-text model reads the
+    text with ``*`` around the pronoun, and generates the noun phrase: ``wsc_simple`` of that code,
+    which trains on the correct noun phrases only (section 2.4 of the paper).
     """
 
     @override

@@ -111,6 +111,39 @@ def test_generated_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert row["p"] < 0.001
 
 
+@pytest.mark.parametrize("write", [write_csv, write_json_lines])
+def test_a_sample_may_have_several_references(
+    write: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    references = [
+        ["the fox jumps over the dog", "a fox jumps over a dog", "a quick fox jumps over it"],
+        ["the cat sat on the mat"],
+        ["[brackets] are a part of this text", "a text with brackets at the start"],
+    ]
+    systems = [
+        ["a fox jumps over the dog", "the cat sat on a mat", "[brackets] are a part of it"],
+        ["a quick fox jumps over a dog", "the cat is on the mat", "a text with brackets"],
+    ]
+    files = []
+    for number, system in enumerate(systems):
+        rows = []
+        for text, prediction, labels in zip(TEXTS[:3], system, references, strict=True):
+            label: Any = labels[0] if len(labels) == 1 else labels
+            if write is write_csv and isinstance(label, list):
+                label = json.dumps(label)
+            rows.append({"text": text, "label": label, "prediction": prediction})
+        files.append(
+            write(tmp_path / f"{number}{'.csv' if write is write_csv else '.jsonl'}", rows)
+        )
+    row = compare(capsys, *files, "--metric", "bleu")["", "bleu"]
+    streams: Any = []
+    for number in range(3):
+        streams.append([labels[number] if number < len(labels) else None for labels in references])
+    for key, system in zip(("first", "second"), systems, strict=True):
+        expected = sacrebleu.corpus_bleu(system, streams).score
+        assert row[key] == pytest.approx(expected) and expected > 10
+
+
 @pytest.mark.long
 def test_folders_are_corrected_for_their_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,5 +1,6 @@
 """Two systems on the same samples, by the files of ``zoo eval --predictions``."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.data.readers.tables import read_rows
+from zoo.data.readers.delimited import DELIMITERS
+from zoo.data.readers.problems import RowError
+from zoo.data.readers.tables import parse_cell, read_rows, suffix_of
 from zoo.errors import UsageError
 from zoo.io.json import JsonStruct
 from zoo.metrics.classification import ClassCounts, f1_macro, matthews_correlation
@@ -149,7 +152,7 @@ def _paired_metrics(first: Path, second: Path, requests: Sequence[str]) -> list[
     if "error" in first_columns:
         metrics += _number_metrics(first_columns, second_columns)
     for name, metric in select_metrics(requests, "texts", "a comparison").items():
-        references = [[str(label)] for label in first_columns["label"]]
+        references = _references(first, first_columns["label"])
         statistics = [
             metric.statistics([str(text) for text in columns["prediction"]], references)
             for columns in (first_columns, second_columns)
@@ -165,6 +168,19 @@ def _paired_metrics(first: Path, second: Path, requests: Sequence[str]) -> list[
 
 
 Columns = Mapping[str, list[Any]]
+
+
+def _references(path: Path, labels: Sequence[Any]) -> list[list[str]]:
+    """Return the correct texts of each sample: one, or those of a list, which is JSON in a cell."""
+    has_cells = suffix_of(path) in DELIMITERS
+    references = []
+    for label in labels:
+        value = label
+        if has_cells and label.startswith("["):
+            with contextlib.suppress(RowError):
+                value = parse_cell(label, str(path))
+        references.append(list(map(str, value)) if isinstance(value, list) else [str(label)])
+    return references
 
 
 def _read_columns(path: Path) -> Columns:

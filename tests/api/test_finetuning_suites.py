@@ -188,6 +188,8 @@ def test_wrong_calls_are_refused(model: Path, tmp_path: Path) -> None:
     assert done.returncode == 2 and "is a folder of --suite" in done.stderr
     done = warm.zoo("finetune", str(model), "--task", "glue/cola", "--train", data, "--mixture")
     assert done.returncode == 2 and "--mixture mixes the tasks of a suite" in done.stderr
+    done = warm.zoo("finetune", model, data, "--suite", "superglue", "-o", tmp_path)
+    assert done.returncode == 2 and "exists; go on with --auto-resume" in done.stderr
     done = warm.zoo("finetune", str(model), str(data), "--suite", "glue")
     assert done.returncode == 2 and "name it with -o" in done.stderr
 

@@ -238,7 +238,10 @@ def test_wrong_calls_are_refused(glue: Path, classifiers: Path) -> None:
         ({"task": "regression"}, "--task and --suite exclude each other"),
         ({"text": "a"}, "glue has no option --text"),
         ({"eval": ()}, "--suite glue reads one directory, and 0 are given"),
-        ({"model": classifiers / "cola"}, "answers one task of GLUE; give a directory with"),
+        (
+            {"model": classifiers / "cola"},
+            "does not answer all tasks of GLUE; give a directory with",
+        ),
         ({"suite": None, "task": "regression"}, "--tasks selects tasks of a suite"),
     ]
     for changes, message in cases:

@@ -66,7 +66,7 @@ def test_a_drop_is_a_loss_on_the_side_that_is_worse(name: str, value: float, dro
     [
         ("blue", "seq2seq has no metric 'blue' to select; did you mean bleu"),
         ("accuracy", "accuracy is not selected: the tasks that have it always report it"),
-        ("bleu:tokenize=x", "the metric bleu: Invalid enum value 'x'"),
+        ("bleu:tokenize=x", "the metric bleu: tokenize is 'x'; it may be 13a, intl, zh"),
     ],
 )
 def test_a_wrong_metric_is_refused_before_weights_are_read(

@@ -31,7 +31,7 @@ def probe(
     layers: Sequence[int] | None = None,
     pooling: Pooling | None = None,
     probe: ProbeKind = RECIPE.probe,
-    hidden_size: int = RECIPE.hidden_size,
+    hidden_size: int | None = None,
     l2: float = RECIPE.l2,
     epochs: int = RECIPE.epochs,
     learning_rate: float = RECIPE.learning_rate,
@@ -69,7 +69,7 @@ def probe(
         pooling: how the vectors of the tokens of a text, of a word, or of a span become one; by
             default ``mean`` for texts and spans, and ``first`` for words.
         probe: ``linear``, or ``mlp`` for a classifier with a hidden layer.
-        hidden_size: width of that hidden layer.
+        hidden_size: width of that hidden layer; 1,000 by default.
         l2: the loss has half of this, times the sum of squared weights.
         epochs: largest number of epochs.
         learning_rate: learning rate at first; it halves after each epoch without progress.
@@ -119,9 +119,10 @@ def probe(
     path = as_path(output, "output")
     if path is not None:
         _check_output(path, force=force)
-    recipe = ProbeRecipe(
-        probe, hidden_size, l2, epochs, learning_rate, batch_size, validation_fraction
-    )
+    if hidden_size is not None and probe != "mlp":
+        raise UsageError(f"{probe} probes have no hidden layer", "leave --hidden-size out")
+    width = RECIPE.hidden_size if hidden_size is None else hidden_size
+    recipe = ProbeRecipe(probe, width, l2, epochs, learning_rate, batch_size, validation_fraction)
     measurements = Measurements(control, mdl)
     data = read_data(
         probe_task,

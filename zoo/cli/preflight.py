@@ -94,6 +94,8 @@ def _check_output(ctx: click.Context, path: Path) -> None:
     flags = ("force", "resume", "auto_resume")
     if any(options.get(flag) for flag in flags) or not path.exists():
         return
+    if options.get("suite") is not None:
+        raise UsageError(f"{path} exists", "go on with --auto-resume, or give another -o")
     if "auto_resume" in options:  # It trains.
         from zoo.training.state.location import require_new
 

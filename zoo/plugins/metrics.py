@@ -7,8 +7,9 @@ A built-in metric is a line in ``METRICS`` of ``zoo.metrics``. A plugin's is an 
 import dataclasses
 import functools
 import importlib
+import typing
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -139,6 +140,12 @@ def _configure(name: str, metric_type: type[Metric], settings: Mapping[str, Any]
             if names:
                 hint = did_you_mean(key, names) or f"it has {', '.join(names)}"
             raise UsageError(f"the metric {name} has no setting {key!r}", hint)
+    types = typing.get_type_hints(metric_type)
+    for key, value in settings.items():
+        choices = typing.get_args(types[key])
+        if typing.get_origin(types[key]) is Literal and value not in choices:
+            hint = did_you_mean(value, choices) or f"it may be {', '.join(choices)}"
+            raise UsageError(f"the metric {name}: {key} is {value!r}", hint)
     try:
         return msgspec.convert(dict(settings), metric_type, strict=False)
     except (msgspec.ValidationError, ValueError) as error:

@@ -151,7 +151,7 @@ class SuiteModels:
         model = SuiteModel(checkpoint, session, self._limit, record)
         if self._is_shared and not model.is_text_to_text:
             raise UsageError(
-                f"{reference}, with the head {checkpoint.head_name}, answers one task of "
+                f"{reference}, with the head {checkpoint.head_name}, does not answer all tasks of "
                 f"{self._suite.title}",
                 "give a directory with a model for each task, or a text-to-text model",
             )

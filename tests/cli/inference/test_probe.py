@@ -110,6 +110,7 @@ def test_selectivity_and_description_length(scene: Path) -> None:
         (["--layers", "one"], "--layers one is not a list of numbers"),
         (["--pair", "other"], "token-classification reads single texts; leave --pair out"),
         (["--max-seq-len", "41"], "texts cannot be cut at 41 tokens"),
+        (["--hidden-size", "8"], "linear probes have no hidden layer; leave --hidden-size out"),
         (["--validation-fraction", "1"], "split, to hold some out; give others, or --validation-f"),
     ],
 )

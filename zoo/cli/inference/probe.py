@@ -107,7 +107,9 @@ Layer 0 is the embeddings. The last row is a learned mix of all layers."""
     show_default=True,
     help="The classifier; mlp has a hidden layer.",
 )
-@count_option("--hidden-size", "Width of the hidden layer of mlp.", default=RECIPE.hidden_size)
+@count_option(
+    "--hidden-size", f"Width of the hidden layer of mlp.  [default: {RECIPE.hidden_size}]"
+)
 @click.option(
     "--l2",
     metavar="X",

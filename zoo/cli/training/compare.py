@@ -66,6 +66,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Compare training runs by their last evaluations, or predictions of two systems by tests."""
+    _require_paths(runs)
     if _are_predictions(runs):
         from zoo.evaluation.compare_predictions import compare_predictions
 
@@ -120,6 +121,17 @@ def _compare_runs(runs: "Sequence[Path]", figures: Path | None, *, as_json: bool
     if not lines[-1]:
         lines.pop()
     result({"groups": [group.to_dict() for group in groups]}, lines, as_json=as_json)
+
+
+def _require_paths(paths: "Sequence[Path]") -> None:
+    """Check that all paths exist; raises ``SourceError``."""
+    from zoo.errors import SourceError
+
+    for path in paths:
+        if not path.exists():
+            raise SourceError(
+                f"{path} does not exist", "give runs, or files of `zoo eval --predictions`"
+            )
 
 
 def _are_predictions(paths: "Sequence[Path]") -> bool:

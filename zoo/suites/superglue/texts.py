@@ -98,9 +98,9 @@ class CommitmentBank(PairTask):
 class WordInContext(PairTask):
     """WiC: whether a word has the same sense in two sentences.
 
-    A classifier reads the sentences with ``*`` around the word. The paper's baseline reads no marks,
-    and its head has the word's vectors in addition to that of ``[CLS]``; text-to-text models get
-    the word after the sentences.
+    A classifier reads the sentences with ``*`` around the word. The paper's baseline reads no
+    marks, and its head has the word's vectors in addition to that of ``[CLS]``; text-to-text models
+    get the word after the sentences.
     """
 
     @override

@@ -70,8 +70,8 @@ def test_models_of_runs_are_compared(tmp_path: Path) -> None:
     shutil.rmtree(second_run / "model")
     with pytest.raises(SourceError, match="films has no model, its training has not ended"):
         compare_models(first_run, second_run)
-    for paths in ((tmp_path / "none", first_run), (data, tmp_path / "none")):
-        done = warm.zoo("compare", *paths)
+    for existing in (first_run, data):
+        done = warm.zoo("compare", existing, tmp_path / "none")
         assert done.returncode == 4 and f"{tmp_path / 'none'} does not exist" in done.stderr
     done = warm.zoo("compare", first_run, second_run, "--metric", "bleu")
     assert done.returncode == 2 and "--metric is for tests: add --test" in done.stderr

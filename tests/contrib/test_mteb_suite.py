@@ -21,6 +21,7 @@ from tests.contrib.sts import local_pairs
 from tests.inference.conftest import converted
 from tests.suites.reference import Reference
 from zoo.errors import SourceError, UsageError
+from zoo.plugins.suites import find_suite
 
 __all__ = ["hub_checkpoint"]
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
@@ -114,3 +115,16 @@ def test_mteb_is_missing(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "--suite mteb takes the package mteb, which cannot be imported" in done.stderr
     assert "pip install mteb" in done.stderr
+
+
+def test_a_folder_called_mteb_is_not_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mteb").mkdir()
+    monkeypatch.delitem(sys.modules, "mteb", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    if HAS_MTEB:
+        (tmp_path / "mteb" / "__init__.py").write_text("")
+    with pytest.raises(UsageError, match=r"version 2 of the package mteb, and .*mteb has no get_t"):
+        find_suite("mteb").select_tasks(["STS12"])
+    sys.modules.pop("mteb")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 EMBED = "embed"  # Task of heads.
+FUNCTIONS = ("get_task", "evaluate")  # Functions of mteb that are called.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,14 @@ def _import_mteb() -> "ModuleType":
             "pip install mteb",
         ) from error
     module: ModuleType = mteb
+    # Versions before 2 have no ``evaluate``, and a folder called mteb has nothing.
+    for name in FUNCTIONS:
+        if not hasattr(module, name):
+            place = module.__file__ or next(iter(module.__path__))
+            raise UsageError(
+                f"--suite mteb takes version 2 of the package mteb, and {place} has no {name}",
+                "pip install -U mteb",
+            )
     return module
 
 

@@ -10,7 +10,7 @@ ANSWERS = np.array([0, -1, 1, -1, 0, 1])  # -1: no word of a label
 
 
 def test_an_unknown_answer_is_wrong() -> None:
-    """The released code of T5 counts it as the other label (``f1_score_with_invalid``)."""
+    """F1 has the other label (``f1_score_with_invalid`` of T5), the correlation another class."""
     metrics = pytest.importorskip("sklearn.metrics")
     wrong = np.array([0, 1, 1, 0, 0, 1])
     names = ("accuracy", "f1", "matthews_correlation")
@@ -18,9 +18,18 @@ def test_an_unknown_answer_is_wrong() -> None:
         {
             "accuracy": 2 / 6,
             "f1": metrics.f1_score(LABELS, wrong),
-            "matthews_correlation": metrics.matthews_corrcoef(LABELS, wrong),
+            "matthews_correlation": metrics.matthews_corrcoef(LABELS, ANSWERS),
         }
     )
+
+
+def test_answers_that_are_all_unknown_are_not_correlated() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    answers = np.full(6, -1)
+    assert metrics.matthews_corrcoef(LABELS, answers) == 0
+    assert word_metrics(("matthews_correlation",), answers, LABELS, 2) == {
+        "matthews_correlation": 0
+    }
 
 
 def test_an_unknown_answer_among_three_labels_is_wrong() -> None:

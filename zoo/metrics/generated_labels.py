@@ -11,7 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.io.numbers import parse_float
-from zoo.metrics.classification import ClassCounts, classification_metrics
+from zoo.metrics.classification import (
+    ClassCounts,
+    classification_metrics,
+    matthews_correlation,
+)
 from zoo.metrics.ranks import correlations
 
 NO_LABEL = -1  # stands for a text that is not a label's word
@@ -51,9 +55,15 @@ def word_metrics(
     classes: int,
 ) -> dict[str, float]:
     """Return metrics of a classifier by name; see ``classification_metrics``."""
-    # Other texts count as a wrong label, as in ``f1_score_with_invalid`` of the released code.
-    predictions = np.where(predictions == NO_LABEL, (labels + 1) % classes, predictions)
-    metrics = classification_metrics(ClassCounts.of(labels, predictions, classes))
+    # Other texts count as a wrong label, as in ``f1_score_with_invalid`` of the released code. In
+    # its Matthews correlation they are one more class: answers that are no label say nothing about
+    # the labels, where wrong ones would be the opposite of them.
+    is_other = predictions == NO_LABEL
+    wrong_labels = np.where(is_other, (labels + 1) % classes, predictions)
+    metrics = dict(classification_metrics(ClassCounts.of(labels, wrong_labels, classes)))
+    other_class = np.where(is_other, classes, predictions)
+    correlation = matthews_correlation(ClassCounts.of(labels, other_class, classes + 1))
+    metrics["matthews_correlation"] = correlation
     return {name: float(metrics[name]) for name in names}
 
 

@@ -84,7 +84,8 @@ def alternate_sides(
             timings[name].rates.append(measured["rate"])
             timings[name].losses = measured["losses"]
             timings[name].peaks.append(peak)
-        print(f"round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
+        rates = ", ".join(f"{name} {timing.rates[-1]:,.0f}" for name, timing in timings.items())
+        print(f"round {turn + 1} of {options.rounds}: {rates}", file=sys.stderr, flush=True)
     return timings
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tests.nn.kernels.comparing import assert_equal_with_gradients
 from zoo.nn.kernels import document_groups
 from zoo.nn.kernels.document_groups import (
     attend_in_groups,
@@ -58,14 +59,7 @@ def test_outputs_and_gradients_are_those_of_each_document(
     groups = groups_of_documents(documents, HEADS)
     value = attend_in_groups(q, k, v, groups, causal=causal)
     expected = each_document(q, k, v, causal=causal)
-    weight = torch.randn_like(expected)
-    pairs = zip(
-        (value, *torch.autograd.grad(value, inputs, weight)),
-        (expected, *torch.autograd.grad(expected, inputs, weight)),
-        strict=True,
-    )
-    for result, reference in pairs:
-        torch.testing.assert_close(result, reference, atol=1e-13, rtol=0)
+    assert_equal_with_gradients(value, expected, inputs, 1e-13)
 
 
 @pytest.mark.parametrize(
@@ -105,14 +99,7 @@ def test_dropped_weights_count_in_neither_pass() -> None:
     assert 0.15 < 1 - kept[..., same].mean() * 0.75 < 0.35
     weights = (q @ k.mT * SIZE**-0.5).masked_fill(~same, -torch.inf).softmax(-1)
     expected = (weights * kept) @ v
-    weight = torch.randn_like(expected)
-    pairs = zip(
-        (value, *torch.autograd.grad(value, (q, k, v), weight)),
-        (expected, *torch.autograd.grad(expected, (q, k, v), weight)),
-        strict=True,
-    )
-    for result, reference in pairs:
-        torch.testing.assert_close(result, reference, atol=1e-13, rtol=0)
+    assert_equal_with_gradients(value, expected, (q, k, v), 1e-13)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

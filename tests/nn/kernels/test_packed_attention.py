@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from tests.nn.kernels.comparing import assert_equal_with_gradients
 from zoo.nn.capture import capture
 from zoo.nn.encoder import packed_mask
 from zoo.nn.kernels import packed_attention
@@ -55,15 +56,7 @@ def test_outputs_and_gradients_equal_those_of_a_mask(causal: bool, scale: float 
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
     documents = DocumentOffsets.of(IDS, causal=causal)
     result = attend(q, k, v, documents, scale=scale)
-    weight = torch.randn_like(expected)
-    pairs = zip(
-        (result, *torch.autograd.grad(result, operands, weight)),
-        (expected, *torch.autograd.grad(expected, operands, weight)),
-        strict=True,
-    )
-    for value, reference in pairs:
-        assert value.shape == reference.shape
-        assert (value - reference).abs().max() < 1e-12
+    assert_equal_with_gradients(result, expected, operands, 1e-12)
 
 
 @pytest.mark.usefixtures("either_way")
@@ -84,14 +77,7 @@ def test_documents_have_keys_before_their_tokens(causal: bool) -> None:
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     documents = DocumentOffsets.of(ids, causal=causal)._replace(more_keys=more)
     found = attend(q, k, v, documents)
-    weight = torch.randn_like(expected)
-    pairs = zip(
-        (found, *torch.autograd.grad(found, (q, k, v), weight)),
-        (expected, *torch.autograd.grad(expected, (q, k, v), weight)),
-        strict=True,
-    )
-    for value, reference in pairs:
-        torch.testing.assert_close(value, reference, atol=1e-12, rtol=0)
+    assert_equal_with_gradients(found, expected, (q, k, v), 1e-12)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

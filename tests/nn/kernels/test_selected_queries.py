@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.nn.kernels.comparing import assert_equal_with_gradients
 from zoo.nn.kernels import document_groups
 from zoo.nn.kernels.attention import attend
 from zoo.nn.kernels.selected_queries import attend_from_positions, can_select_queries
@@ -43,14 +44,7 @@ def test_outputs_and_gradients_are_those_of_all_queries(
     documents = documents_of(LENGTHS)
     expected = attend(q, k, v, documents, scale=scale)[:, :, POSITIONS]
     result = attend_from_positions(q[:, :, POSITIONS], k, v, POSITIONS, documents, scale=scale)
-    weight = torch.randn_like(expected)
-    pairs = zip(
-        (result, *torch.autograd.grad(result, operands, weight)),
-        (expected, *torch.autograd.grad(expected, operands, weight)),
-        strict=True,
-    )
-    for value, reference in pairs:
-        torch.testing.assert_close(value, reference, atol=1e-12, rtol=0)
+    assert_equal_with_gradients(result, expected, operands, 1e-12)
 
 
 def test_weights_are_dropped() -> None:

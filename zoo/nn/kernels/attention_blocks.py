@@ -16,8 +16,8 @@ HALF = (torch.bfloat16, torch.float16)
 class ScoreBlock(NamedTuple):
     """Heads whose scores are computed at once."""
 
-    rows: slice  # of the batch
-    heads: slice  # of these rows
+    rows: slice  # rows of the batch
+    heads: slice  # heads of each of these rows
 
 
 def row_blocks(q: Tensor, k: Tensor) -> list[ScoreBlock]:
@@ -80,6 +80,25 @@ def later_keys(scores: Tensor) -> Tensor:
     return everywhere.triu(1 + keys - queries)
 
 
+def marked_weights(scores: Tensor, dropout: float) -> Tensor:
+    """Return the softmax of scores, in which dropped weights are negative."""
+    weights = scores.softmax(-1)
+    return mark_dropped(weights, dropout) if dropout else weights
+
+
+def kept(weights: Tensor, dropout: float) -> Tensor:
+    """Return marked weights with zeros in place of those that are dropped."""
+    return weights.clamp_min(0) if dropout else weights
+
+
+def gradient_of_scores(of_weights: Tensor, weights: Tensor, dropout: float) -> Tensor:
+    """Return the gradient of scores, given those of their kept weights and the marked weights."""
+    if dropout:
+        of_weights = torch.ops.aten.threshold_backward(of_weights, weights, 0)
+        weights = weights.abs()
+    return torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+
+
 class _BlockAttention(torch.autograd.Function):
     """Attention that keeps the weights of each block, negative where they are dropped."""
 
@@ -108,12 +127,9 @@ class _BlockAttention(torch.autograd.Function):
                     scores.masked_fill_(later_keys(scores), -torch.inf)
                 if mask is not None:
                     scores += mask[block]
-                weights = scores.softmax(-1)
-                if dropout:
-                    mark_dropped(weights, dropout)
+                weights = marked_weights(scores, dropout)
                 saved.append(weights.to(v.dtype))
-                weights = weights.clamp_min(0) if dropout else weights
-                output[block] = _product(weights, values, keep_factor(dropout))
+                output[block] = _product(kept(weights, dropout), values, keep_factor(dropout))
         ctx.save_for_backward(q, k, v, *saved)
         return output
 
@@ -128,12 +144,9 @@ class _BlockAttention(torch.autograd.Function):
             gradient = _part(gradients[0], block)
             weights = weights.to(values.dtype)
             of_weights = _product(gradient, values.transpose(-1, -2), factor)
-            left = weights.clamp_min(0) if ctx.dropout else weights
+            left = kept(weights, ctx.dropout)
             of_v[block] = _product(left.transpose(-1, -2), gradient, factor)
-            if ctx.dropout:
-                of_weights = torch.ops.aten.threshold_backward(of_weights, weights, 0)
-                weights = weights.abs()
-            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+            of_scores = gradient_of_scores(of_weights, weights, ctx.dropout)
             of_q[block] = _product(of_scores, keys, ctx.scale)
             of_k[block] = _product(of_scores.transpose(-1, -2), queries, ctx.scale)
         return of_q, of_k, of_v, None, None, None, None, None

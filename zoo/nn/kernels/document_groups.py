@@ -9,11 +9,18 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakIdKeyDictionary
 
-from zoo.nn.kernels.attention_blocks import HALF, SCORES_AT_ONCE, later_keys
-from zoo.nn.kernels.dropout import keep_factor, mark_dropped
+from zoo.nn.kernels.attention_blocks import (
+    HALF,
+    SCORES_AT_ONCE,
+    gradient_of_scores,
+    kept,
+    later_keys,
+    marked_weights,
+)
+from zoo.nn.kernels.dropout import keep_factor
 from zoo.nn.packed_attention import DocumentOffsets
 
-# an estimate of those that take as long as the calls for one more group
+# Estimate of the number of scores that take as long to compute as the calls for one more group.
 SCORES_OF_A_GROUP = 1 << 15
 
 
@@ -43,11 +50,11 @@ class Stretches(NamedTuple):
 class Block:
     """Heads of documents of similar length, as matrices of the same size."""
 
-    matrices: int
-    queries: int  # of each matrix
-    keys: int
-    first_query: int  # of the vectors of all matrices
-    first_key: int
+    matrices: int  # number of documents times heads in the block
+    queries: int  # number of queries in each matrix
+    keys: int  # number of keys in each matrix
+    first_query: int  # index of the first query in ``VectorLayout.matrices_of``
+    first_key: int  # index of the first key there
     padding: Tensor | None  # (matrices, 1, keys), bool: True for keys that a document does not have
 
     def of_queries(self, vectors: Tensor) -> Tensor:
@@ -110,7 +117,8 @@ class DocumentGroups(NamedTuple):
 
     queries: VectorLayout
     keys: VectorLayout
-    blocks: list[Block]  # whose scores stay in a core's cache
+    # Each block is small enough that its scores stay in a core's cache.
+    blocks: list[Block]
 
 
 # Offsets of documents -> numbers of heads and of more keys -> groups, as long as the offsets exist.
@@ -247,12 +255,14 @@ class _GroupAttention(torch.autograd.Function):
                     scores.masked_fill_(later_keys(scores), -torch.inf)
                 elif block.padding is not None:
                     scores.masked_fill_(block.padding, -torch.inf)
-                weights = scores.softmax(-1)
-                if dropout:
-                    mark_dropped(weights, dropout)
+                weights = marked_weights(scores, dropout)
                 saved.append(weights.to(v.dtype))
-                weights = weights.clamp_min(0) if dropout else weights
-                _fill(block.of_queries(mixed), weights, block.of_keys(values), keep_factor(dropout))
+                _fill(
+                    block.of_queries(mixed),
+                    kept(weights, dropout),
+                    block.of_keys(values),
+                    keep_factor(dropout),
+                )
         ctx.save_for_backward(queries, keys, values, *saved)
         return groups.queries.tokens_of(mixed, q.shape)
 
@@ -270,12 +280,9 @@ class _GroupAttention(torch.autograd.Function):
             of_output = block.of_queries(gradient)
             of_weights = _product(of_output, block.of_keys(values).transpose(1, 2), factor)
             weights = weights.to(of_weights.dtype)
-            left = weights.clamp_min(0) if ctx.dropout else weights
+            left = kept(weights, ctx.dropout)
             _fill(block.of_keys(of_values), left.transpose(1, 2), of_output, factor)
-            if ctx.dropout:
-                of_weights = torch.ops.aten.threshold_backward(of_weights, weights, 0)
-                weights = weights.abs()
-            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+            of_scores = gradient_of_scores(of_weights, weights, ctx.dropout)
             _fill(block.of_queries(of_queries), of_scores, block.of_keys(keys), ctx.scale)
             _fill(
                 block.of_keys(of_keys),

@@ -44,7 +44,6 @@ def attention_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_attention, "supports_offsets", lambda x, document_ids: True)
     monkeypatch.setattr(packed_attention, "_by_document", packed_attention._flash)
     # What only a CPU selects.
-    monkeypatch.setattr(packed_attention, "are_short", lambda documents: False)
     monkeypatch.setattr(transformer, "can_select_queries", lambda *args, **kwargs: False)
 
 

@@ -1,6 +1,5 @@
 """Attention by the offsets of documents, compared with masks, with flex attention and by kernel."""
 
-import itertools
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from zoo.nn.capture import capture
 from zoo.nn.encoder import packed_mask
 from zoo.nn.kernels import packed_attention
 from zoo.nn.kernels.attention import attend
+from zoo.nn.kernels.document_groups import attend_in_groups, groups_of_documents
 from zoo.nn.kernels.packed_attention import masks_only, supports_offsets
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.plugins import get_family
@@ -41,13 +41,6 @@ def test_offsets_are_the_starts_of_the_documents() -> None:
     assert DocumentOffsets.of(IDS[1:2]).offsets.tolist() == [0, 9]
 
 
-@pytest.fixture(params=["each document", "groups"])
-def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "each document":
-        monkeypatch.setattr(packed_attention, "SHORT_DOCUMENT", 0)
-
-
-@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("scale", [None, 1.0])
 def test_outputs_and_gradients_equal_those_of_a_mask(causal: bool, scale: float | None) -> None:
@@ -59,10 +52,10 @@ def test_outputs_and_gradients_equal_those_of_a_mask(causal: bool, scale: float 
     assert_equal_with_gradients(result, expected, operands, 1e-12)
 
 
-@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-def test_documents_have_keys_before_their_tokens(causal: bool) -> None:
-    """Two each, which all queries of the document attend to."""
+@pytest.mark.parametrize("in_groups", [False, True])
+def test_documents_have_keys_before_their_tokens(in_groups: bool, causal: bool) -> None:
+    """Two each, which all queries of the document attend to, by the kernel and in groups."""
     lengths, more, ids = (3, 1, 5), 2, torch.tensor([[1, 1, 1, 2, 3, 3, 3, 3, 3]])
     of_keys = torch.cat([torch.full((more + n,), k) for k, n in enumerate(lengths, start=1)])[None]
     place = torch.cat([torch.arange(-more, n) for n in lengths])
@@ -76,7 +69,11 @@ def test_documents_have_keys_before_their_tokens(causal: bool) -> None:
         mask = mask.masked_fill(place > of_query[:, None], -torch.inf)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     documents = DocumentOffsets.of(ids, causal=causal)._replace(more_keys=more)
-    found = attend(q, k, v, documents)
+    if in_groups:
+        groups = groups_of_documents(documents, q.shape[1])
+        found = attend_in_groups(q, k, v, groups, causal=causal)
+    else:
+        found = attend(q, k, v, documents)
     assert_equal_with_gradients(found, expected, (q, k, v), 1e-12)
 
 
@@ -188,11 +185,3 @@ def test_dropout_of_documents_keeps_the_mean_and_drops_no_pair_twice(dtype: torc
     assert 0.8 * deviation < sums.std() < 1.2 * deviation
     (of_v,) = torch.autograd.grad(output.sum(), v)
     assert abs(of_v.double().mean() - 1) < 0.01
-
-
-@pytest.mark.parametrize(("count", "is_short"), [(3, True), (2, False)])
-def test_documents_are_short_on_average(count: int, is_short: bool) -> None:
-    longest = 3 * packed_attention.SHORT_DOCUMENT - 2
-    lengths = [longest, *[1] * (count - 1)]
-    offsets = torch.tensor([0, *itertools.accumulate(lengths)])
-    assert packed_attention.are_short(DocumentOffsets(offsets, longest)) is is_short

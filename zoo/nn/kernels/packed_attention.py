@@ -19,8 +19,6 @@ from zoo.nn.packed_attention import DocumentOffsets, document_offsets, outside_o
 ALIGNMENT = 8
 LARGEST_HEAD = 256
 PAIRS_OF_A_CALL = 2048  # of tokens: an estimate of those that take a CPU as long as a call
-# of documents, on average, up to which groups are trained faster than each with torch's kernel
-SHORT_DOCUMENT = 32
 
 _masks_only = ContextVar("_masks_only", default=False)
 
@@ -107,8 +105,7 @@ def attend_documents(
     # function has no dropout of attention weights, which most recipes have. Neither has flex
     # attention; that is why attention with a learned bias for each pair of tokens, which the kernel
     # does not add, takes a mask on every device.
-    # slow by the kernel of one document
-    is_slow = dropout or q.dtype in HALF or are_short(documents)
+    is_slow = dropout or q.dtype in HALF  # by the kernel of one document
     if is_slow and documents.reach is None and can_use_blocks(q, k, v, dropout=dropout):
         groups = groups_of_documents(documents, q.shape[1])
         return attend_in_groups(
@@ -120,14 +117,6 @@ def attend_documents(
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # (tokens, heads, head_size)
     mixed = kernel(q, k, v, documents, dropout, size**-0.5 if scale is None else scale)
     return mixed.unflatten(0, (batch, -1)).transpose(1, 2)  # type: ignore[no-untyped-call, no-any-return]
-
-
-def are_short(documents: DocumentOffsets) -> bool:
-    """Return whether documents on a CPU have few tokens on average."""
-    offsets = documents.offsets
-    if offsets.device.type != "cpu":
-        return False
-    return int(offsets[-1]) <= SHORT_DOCUMENT * (len(offsets) - 1)
 
 
 def _flash(

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,10 @@ def assert_equal(one: EncodedDocuments, other: EncodedDocuments) -> None:
         assert getattr(one, field).dtype == getattr(other, field).dtype
 
 
+# enough words for the cache, whatever texts are drawn
+MANY_WORDS = " ".join(f"{letter}e" for letter in ascii_lowercase)
+
+
 @pytest.mark.by_default("WordPiece", "bytes", "Unigram in lower case", "a map of characters")
 @pytest.mark.parametrize("splitter", ["rule", "line"])
 @pytest.mark.parametrize("name", MAKERS)
@@ -126,6 +131,7 @@ def test_odd_texts_have_equal_ids(name: str, splitter: str) -> None:
 
     # A word is only added where most words of a batch are known: documents are repeated.
     @given(st.lists(texts, min_size=1, max_size=3))
+    @example([MANY_WORDS])
     @example(["a \u0301b", "a\u00a0 b", "a \u00a0b", "a.  B", "x " * 70])
     def check(documents: list[str]) -> None:
         documents = documents * 4

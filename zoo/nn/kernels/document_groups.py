@@ -280,8 +280,8 @@ class _GroupAttention(torch.autograd.Function):
             of_output = block.of_queries(gradient)
             of_weights = _product(of_output, block.of_keys(values).transpose(1, 2), factor)
             weights = weights.to(of_weights.dtype)
-            left = kept(weights, ctx.dropout)
-            _fill(block.of_keys(of_values), left.transpose(1, 2), of_output, factor)
+            kept_weights = kept(weights, ctx.dropout)
+            _fill(block.of_keys(of_values), kept_weights.transpose(1, 2), of_output, factor)
             of_scores = gradient_of_scores(of_weights, weights, ctx.dropout)
             _fill(block.of_queries(of_queries), of_scores, block.of_keys(keys), ctx.scale)
             _fill(

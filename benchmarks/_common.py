@@ -57,6 +57,7 @@ def alternate(
     rounds: int,
     warm_up: int = 1,
     clock: Callable[[], float] = time.perf_counter,
+    pause: float = 0.0,
 ) -> dict[str, Timing]:
     """Time functions in alternation, in a different order in each round.
 
@@ -67,6 +68,7 @@ def alternate(
         rounds: number of measured rounds.
         warm_up: number of rounds before them that are not measured.
         clock: clock in seconds; ``time.process_time`` leaves out what other programs take.
+        pause: seconds before each call, until idle threads of the previous function stop spinning.
     """
     timings = {name: Timing() for name in contenders}
     names = list(contenders)
@@ -74,6 +76,7 @@ def alternate(
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
             gc.collect()
+            time.sleep(pause)
             start = clock()
             outcome = contenders[name]()
             seconds = clock() - start

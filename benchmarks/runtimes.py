@@ -69,6 +69,7 @@ WARM = "the quick brown fox jumps over the lazy dog and then it runs"  # 16 toke
 # Each turn makes several calls and times the last one: the previous side's idle threads spin for a
 # few milliseconds and occupy a core.
 CALLS = 5
+PAUSE = 0.5  # seconds before a batch, for the same reason
 DRAWS = 1000  # of the bootstrap
 
 
@@ -128,7 +129,9 @@ def measure(
     sides |= runtime_peers(source, threads)
     cosines = lowest_cosines(sides, texts)
     timings = alternate(
-        {name: partial(embed, texts) for name, embed in sides.items()}, rounds=options.rounds
+        {name: partial(embed, texts) for name, embed in sides.items()},
+        rounds=options.rounds,
+        pause=PAUSE,
     )
     first = timings[title(*FIRST)].median
     rows = [

@@ -1,7 +1,8 @@
 """Interface of inference sessions, common to torch and ONNX Runtime."""
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.errors import UsageError
@@ -70,6 +71,26 @@ class Session(ABC):
     min_tokens: int = 1
     padding_cost: float = 1.0
     call_cost: int = CALL_COST
+
+    def concurrent_batches(self, count: int) -> int:
+        """Return how many of a number of batches to run at the same time.
+
+        If it is more than one, ``run`` and ``run_attended`` may be called from as many threads
+        within ``divide_threads``; see ``zoo.inference.concurrency``.
+        """
+        return 1
+
+    @contextlib.contextmanager
+    def divide_threads(self, count: int) -> Iterator[Callable[[], None]]:
+        """Divide the CPU's threads among batches that run at the same time.
+
+        Args:
+            count: number of these batches, which ``concurrent_batches`` has returned.
+
+        Yields:
+            what each thread calls before its first batch.
+        """
+        yield lambda: None
 
     @abstractmethod
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":

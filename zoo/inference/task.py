@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import NonFiniteError, UsageError
+from zoo.inference.concurrency import compute_batches
 from zoo.inference.processing.batching import MAX_BATCH_TOKENS, EncodedBatch, collate, plan_batches
 from zoo.inference.processing.records import RecordKeys, TextExample
 from zoo.inference.processing.table_records import InputColumns
@@ -459,6 +460,15 @@ class BatchTask(Task):
         """
         return False
 
+    @property
+    def is_thread_safe(self) -> bool:
+        """Whether batches may be computed in several threads at the same time.
+
+        ``compute`` then calls ``output`` for all forward passes, changes nothing of the task, and
+        takes little memory for each token.
+        """
+        return self.ignores_padding
+
     def plan_batches(self, costs: Sequence[int]) -> list[list[int]]:
         """Return the indices of rows with some costs by batch."""
         return plan_batches(
@@ -503,14 +513,22 @@ class BatchTask(Task):
         costs = [self.cost(row) for row in rows]
         # A session that does not take one of the model's inputs has to say so.
         names = list(self.checkpoint.onnx_spec.inputs)
-        rows_done = 0
-        for indices in self.plan_batches(costs):
+
+        def compute_rows(indices: list[int]) -> list[dict[str, Any]]:
             members = [rows[k] for k in indices]
             batch = collate([row.encoded for row in members], names, self.tokenizer.pad_id)
             try:
-                computed = self.compute(members, batch)
+                return self.compute(members, batch)
             except NonFiniteError as error:
                 raise self.with_model_name(error) from error
+
+        rows_done = 0
+        batches = self.plan_batches(costs)
+        if self.is_thread_safe:
+            outputs = compute_batches(self.session, compute_rows, batches)
+        else:
+            outputs = map(compute_rows, batches)
+        for indices, computed in zip(batches, outputs, strict=True):
             results |= zip(indices, computed, strict=True)
             rows_done += len(indices)
             self.report_progress(len(items) * rows_done // len(rows))

@@ -1,7 +1,9 @@
 """Session over torch, on CPU or CUDA."""
 
+import contextlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
+from zoo.inference.concurrency import MAX_CONCURRENT_BATCHES
 from zoo.inference.load_model import load_model, stored_dtype
 from zoo.inference.memory import keep_freed_memory
 from zoo.inference.nan_weights import require_no_nan
@@ -82,6 +85,22 @@ class TorchSession(Session):
         self.inputs = tuple(self._spec.inputs)
         self.outputs = tuple(self._spec.outputs)
         self.layers = hidden_state_count(self.model)
+
+    @override
+    def concurrent_batches(self, count: int) -> int:
+        if self._device.type != "cpu":
+            return 1
+        return min(torch.get_num_threads(), count, MAX_CONCURRENT_BATCHES)
+
+    @contextlib.contextmanager
+    @override
+    def divide_threads(self, count: int) -> Iterator[Callable[[], None]]:
+        threads = torch.get_num_threads()
+        try:
+            # It sets the number of the thread that calls it, and what torch reports in all.
+            yield partial(torch.set_num_threads, max(1, threads // count))
+        finally:
+            torch.set_num_threads(threads)
 
     @override
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":

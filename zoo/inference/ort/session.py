@@ -1,7 +1,8 @@
 """Session over ONNX Runtime."""
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from warnings import warn
@@ -13,6 +14,7 @@ from zoo.checkpoint import DATA, Checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.families.onnx import LOGITS
 from zoo.inference.check_outputs import IDS, check_result, check_signature, unused_inputs
+from zoo.inference.concurrency import ModelCopies
 from zoo.inference.exported import check_files, read_export_info
 from zoo.inference.ort.decoder import OrtDecoder
 from zoo.inference.ort.runtime import RefusedGraph, create_session, run_graph
@@ -71,6 +73,23 @@ class GraphSession(Session):
             check_signature(paths[0], self._session, self._spec)
             self._unused = unused_inputs(self._session, self._spec)
         self._adapter: dict[str, Floats] = {}
+        self._copies = ModelCopies(
+            self._session,
+            lambda _, threads_of_batch: create_session(paths[0], device, threads_of_batch),
+            threads,
+        )
+
+    @override
+    def concurrent_batches(self, count: int) -> int:
+        if self.device != "cpu" or self._graphs is not None:
+            return 1
+        return self._copies.concurrent_batches(count, self.stored_bytes)
+
+    @contextlib.contextmanager
+    @override
+    def divide_threads(self, count: int) -> Iterator[Callable[[], None]]:
+        self._copies.require_copy(count)
+        yield lambda: None
 
     @override
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
@@ -80,7 +99,9 @@ class GraphSession(Session):
             results = {LOGITS: self._graphs.whole(arrays)}
         else:
             zeros = {name: np.zeros_like(arrays[IDS]) for name in self._unused}
-            results = run_graph(self._session, {**arrays, **zeros, **self._adapter}, names)
+            results = run_graph(
+                self._copies.of_batch(), {**arrays, **zeros, **self._adapter}, names
+            )
         for name, value in results.items():
             check_result(self._name, name, value, self._spec.outputs[name], sizes)
         return {name: value.astype(np.float32, copy=False) for name, value in results.items()}

@@ -53,6 +53,11 @@ class ClassifyTokens(WindowedTask):
             )
         self.aggregate = aggregate
 
+    @property
+    @override
+    def is_thread_safe(self) -> bool:
+        return True
+
     @override
     def check(self, item: EncodedExample) -> None:
         super().check(item)

@@ -85,6 +85,11 @@ class ZeroShot(WindowedTask):
             # Each window has the whole hypothesis, which is the second text.
             self.windows = replace(self.windows, context_first=True)
 
+    @property
+    @override
+    def is_thread_safe(self) -> bool:
+        return True
+
     @override
     def tokenize(self, records: list[TextExample], first_row: int) -> list[EncodedExample]:
         """Return the tokens of each text with all hypotheses."""

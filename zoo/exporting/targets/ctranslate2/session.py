@@ -1,6 +1,6 @@
 """Sessions over CTranslate2, on the CPU."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,6 +20,7 @@ from zoo.exporting.targets.ctranslate2.scan import check_settings
 from zoo.exporting.targets.ctranslate2.vocabulary import read_config, read_vocabulary
 from zoo.exporting.targets.session import TYPES, TargetSession, row_lengths
 from zoo.families.onnx import LOGITS
+from zoo.inference.concurrency import ModelCopies
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -59,13 +60,7 @@ class CTranslate2Session(TargetSession):
         self._folder = folder
         check_settings(folder, checkpoint)
         with failures(f"{folder}: CTranslate2 {ctranslate2.__version__} refuses it"):
-            self._model = self.runtime_class(
-                str(folder),
-                device="cpu",
-                compute_type=COMPUTE[precision],
-                inter_threads=1,
-                intra_threads=threads or 0,
-            )
+            self._model = self._load(1, threads or 0)
         tokens = read_vocabulary(folder)
         config = read_config(folder)
         rows = getattr(self._config, "vocab_size", 0)
@@ -75,11 +70,38 @@ class CTranslate2Session(TargetSession):
             )
         self.vocabulary = TextVocabulary(tokens, config)
 
+    def _load(self, batches: int, threads: int) -> Any:
+        """Return the model in CTranslate2, for a number of batches at the same time."""
+        return self.runtime_class(
+            str(self._folder),
+            device="cpu",
+            compute_type=COMPUTE[self.dtype],
+            inter_threads=batches,
+            intra_threads=threads,  # of each batch
+        )
+
 
 class EncoderSession(CTranslate2Session):
     """An encoder."""
 
     runtime_class = ctranslate2.Encoder
+
+    def __init__(
+        self, checkpoint: Checkpoint, folder: Path, precision: str, threads: int | None
+    ) -> None:
+        super().__init__(checkpoint, folder, precision, threads)
+        self._copies = ModelCopies(self._model, self._load, threads)
+
+    @override
+    def concurrent_batches(self, count: int) -> int:
+        return self._copies.concurrent_batches(count, self.stored_bytes)
+
+    @contextmanager
+    @override
+    def divide_threads(self, count: int) -> "Iterator[Callable[[], None]]":
+        with failures(f"{self._folder}: CTranslate2 fails"):
+            self._copies.require_copy(count)
+        yield lambda: None
 
     @override
     def compute(
@@ -90,7 +112,7 @@ class EncoderSession(CTranslate2Session):
         types = arrays.get(TYPES)
         more = {} if types is None else {TYPES: types.tolist()}
         try:
-            output = self._model.forward_batch(tokens, lengths, **more)
+            output = self._copies.of_batch().forward_batch(tokens, lengths, **more)
         except RUNTIME_ERRORS as error:
             raise _failure(f"{self._folder}: CTranslate2 fails", error) from error
         # Arrays share the memory of the output, which each run makes anew.

@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from zoo.inference.threads import environment_threads
 from zoo.io.cores import usable_cores
-
-if TYPE_CHECKING:
-    from zoo.inference import Session
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
@@ -24,8 +22,18 @@ BATCHES_OF_A_COPY = 4  # batches for each that run at the same time; loading tak
 _is_concurrent = ContextVar("_is_concurrent", default=False)
 
 
+class BatchSession(Protocol):
+    """What ``compute_batches`` needs of a session; see ``zoo.inference.session.Session``."""
+
+    def concurrent_batches(self, count: int) -> int:
+        """Return how many of a number of batches to run at the same time."""
+
+    def divide_threads(self, count: int) -> AbstractContextManager[Callable[[], None]]:
+        """Divide the CPU's threads among batches that run at the same time."""
+
+
 def compute_batches(
-    session: "Session", compute: Callable[[Batch], Result], batches: Sequence[Batch]
+    session: BatchSession, compute: Callable[[Batch], Result], batches: Sequence[Batch]
 ) -> Iterator[Result]:
     """Yield the result of each batch, in order.
 

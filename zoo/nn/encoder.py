@@ -206,7 +206,9 @@ class Encoder(HeadMixin):
         one_row = self._reads_offsets() and attends_by_document()
         if self.training:
             return pack_rows(attention_mask, one_row=one_row) if self.packs_rows else None
-        if not one_row or attention_mask is None or not packs_in_inference():
+        if not one_row or attention_mask is None:
+            return None
+        if not packs_in_inference() or not packs_in_one_row(self):
             return None
         # Hidden states that are captured have the shape of the batch.
         if is_capturing() or not is_padded_on_right(attention_mask):

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakIdKeyDictionary
 
+from zoo.nn.dtypes import at_least_float32
 from zoo.nn.kernels.attention_blocks import (
-    HALF,
     SCORES_AT_ONCE,
     gradient_of_scores,
     kept,
@@ -241,9 +241,12 @@ class _GroupAttention(torch.autograd.Function):
         ctx.scale = scale
         ctx.dropout = dropout
         ctx.shapes = q.shape, k.shape
-        queries = groups.queries.matrices_of(q)
-        keys = groups.keys.matrices_of(k)
-        values = groups.keys.matrices_of(v)
+        inputs = (
+            groups.queries.matrices_of(q),
+            groups.keys.matrices_of(k),
+            groups.keys.matrices_of(v),
+        )
+        queries, keys, values = map(at_least_float32, inputs)
         mixed = groups.queries.new_matrices(values)
         saved = []
         with torch.autocast("cpu", enabled=False):
@@ -257,22 +260,24 @@ class _GroupAttention(torch.autograd.Function):
                     scores.masked_fill_(block.padding, -torch.inf)
                 weights = marked_weights(scores, dropout)
                 saved.append(weights.to(v.dtype))
-                _fill(
-                    block.of_queries(mixed),
+                block.of_queries(mixed).baddbmm_(
                     kept(weights, dropout),
                     block.of_keys(values),
-                    keep_factor(dropout),
+                    beta=0,
+                    alpha=keep_factor(dropout),
                 )
-        ctx.save_for_backward(queries, keys, values, *saved)
-        return groups.queries.tokens_of(mixed, q.shape)
+        ctx.save_for_backward(*inputs, *saved)
+        return groups.queries.tokens_of(mixed, q.shape).to(v.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        queries, keys, values, *saved = ctx.saved_tensors
+        inputs = ctx.saved_tensors[:3]
+        saved = ctx.saved_tensors[3:]
+        queries, keys, values = map(at_least_float32, inputs)
         layout: DocumentGroups = ctx.groups
         factor = keep_factor(ctx.dropout)
-        gradient = layout.queries.matrices_of(gradients[0])
+        gradient = at_least_float32(layout.queries.matrices_of(gradients[0]))
         gradient.masked_fill_(layout.queries.is_padding[:, None], 0)
         of_queries = layout.queries.new_matrices(queries)
         of_keys, of_values = layout.keys.new_matrices(keys), layout.keys.new_matrices(values)
@@ -281,34 +286,25 @@ class _GroupAttention(torch.autograd.Function):
             of_weights = _product(of_output, block.of_keys(values).transpose(1, 2), factor)
             weights = weights.to(of_weights.dtype)
             kept_weights = kept(weights, ctx.dropout)
-            _fill(block.of_keys(of_values), kept_weights.transpose(1, 2), of_output, factor)
+            block.of_keys(of_values).baddbmm_(
+                kept_weights.transpose(1, 2), of_output, beta=0, alpha=factor
+            )
             of_scores = gradient_of_scores(of_weights, weights, ctx.dropout)
-            _fill(block.of_queries(of_queries), of_scores, block.of_keys(keys), ctx.scale)
-            _fill(
-                block.of_keys(of_keys),
-                of_scores.transpose(1, 2),
-                block.of_queries(queries),
-                ctx.scale,
+            block.of_queries(of_queries).baddbmm_(
+                of_scores, block.of_keys(keys), beta=0, alpha=ctx.scale
+            )
+            block.of_keys(of_keys).baddbmm_(
+                of_scores.transpose(1, 2), block.of_queries(queries), beta=0, alpha=ctx.scale
             )
         shape_of_queries, shape_of_keys = ctx.shapes
-        return (
+        of_inputs = (
             layout.queries.tokens_of(of_queries, shape_of_queries),
             layout.keys.tokens_of(of_keys, shape_of_keys),
             layout.keys.tokens_of(of_values, shape_of_keys),
-            *[None] * 4,
         )
+        return (*(x.to(inputs[0].dtype) for x in of_inputs), *[None] * 4)
 
 
 def _product(x: Tensor, y: Tensor, factor: float) -> Tensor:
-    """Return x y times a factor, at least in float32, (matrices, m, n)."""
-    x, y = (operand.float() if operand.dtype in HALF else operand for operand in (x, y))
-    result = x.new_empty(*x.shape[:-1], y.shape[-1])
-    return result.baddbmm_(x, y, beta=0, alpha=factor)
-
-
-def _fill(result: Tensor, x: Tensor, y: Tensor, factor: float) -> None:
-    """Set ``result`` to x y times a factor, which is computed at least in float32."""
-    if result.dtype in HALF:
-        result.copy_(_product(x, y, factor))
-    else:
-        result.baddbmm_(x, y, beta=0, alpha=factor)
+    """Return x y times a factor, (matrices, m, n)."""
+    return x.new_empty(*x.shape[:-1], y.shape[-1]).baddbmm_(x, y, beta=0, alpha=factor)

@@ -37,7 +37,7 @@ def build(family: Family, head: str) -> Any:
 
 def assert_same_gradients(value: Tensor, expected: Tensor, model: nn.Module) -> None:
     weight = torch.randn(value.shape, dtype=value.dtype)
-    parameters = list(model.parameters())
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     results, references = (
         torch.autograd.grad((x * weight).sum(), parameters, allow_unused=True)
         for x in (value, expected)

@@ -465,7 +465,10 @@ def test_two_processes_have_the_losses_and_metrics_of_one(
             pairs = zip(records(parallel, split), records(single, split), strict=True)
             for record, other in pairs:
                 assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
-                assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-4)
+                for metric, value in other["metrics"].items():
+                    # By rounding, two almost equal similarities of 16 may change places.
+                    tolerance = 2e-3 if metric == "spearman" else 1e-4
+                    assert record["metrics"][metric] == pytest.approx(value, abs=tolerance)
 
 
 def test_processes_that_do_not_divide_a_micro_batch(pretrained: Pretrained, tmp_path: Path) -> None:

@@ -90,9 +90,8 @@ def test_checkpoints_of_a_run_are_compared(pretrained: Pretrained, tmp_path: Pat
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join(texts(30)) + "\n\n")
     picture = tmp_path / "layers.svg"
-    done = warm.zoo(
-        "look", step, "--compare", run / "model", "--input", lines, "--json", "-o", picture
-    )
+    last = checkpoint_path(run, 4)  # the final model has the weights of the best step
+    done = warm.zoo("look", step, "--compare", last, "--input", lines, "--json", "-o", picture)
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout)
     assert value["unit"] == "tokens" and value["texts"] == 30

@@ -34,7 +34,7 @@ from zoo_bert import Bert
 from zoo_bert.config import SIZES, BertConfig
 
 BERT = Bert()
-HEADS = list(BERT.heads())
+HEADS = [head for head in BERT.heads() if BERT.has_reference(BertConfig(), head)]
 SMALL = BertConfig(**SMALL_SIZES, type_vocab_size=3)
 TINYBERT = BertConfig(num_layers=4, hidden_size=312, num_heads=12, intermediate_size=1200)
 

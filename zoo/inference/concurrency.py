@@ -1,7 +1,6 @@
 """Batches that are computed at the same time, each on a part of a CPU's threads."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, copy_context
 from typing import Generic, Protocol, TypeVar
@@ -50,6 +49,9 @@ def compute_batches(
     if count < 2:
         yield from map(compute, batches)
         return
+
+    # An input of one batch does not need the module.
+    from concurrent.futures import ThreadPoolExecutor
 
     def compute_one(batch: Batch) -> Result:
         _is_concurrent.set(True)

@@ -92,7 +92,7 @@ def kept(weights: Tensor, dropout: float) -> Tensor:
 
 
 def gradient_of_scores(of_weights: Tensor, weights: Tensor, dropout: float) -> Tensor:
-    """Return the gradient of scores, given those of their kept weights and the marked weights."""
+    """Return the gradient of the scores from that of the kept weights and the marked weights."""
     if dropout:
         of_weights = torch.ops.aten.threshold_backward(of_weights, weights, 0)
         weights = weights.abs()
@@ -144,8 +144,8 @@ class _BlockAttention(torch.autograd.Function):
             gradient = _part(gradients[0], block)
             weights = weights.to(values.dtype)
             of_weights = _product(gradient, values.transpose(-1, -2), factor)
-            left = kept(weights, ctx.dropout)
-            of_v[block] = _product(left.transpose(-1, -2), gradient, factor)
+            kept_weights = kept(weights, ctx.dropout)
+            of_v[block] = _product(kept_weights.transpose(-1, -2), gradient, factor)
             of_scores = gradient_of_scores(of_weights, weights, ctx.dropout)
             of_q[block] = _product(of_scores, keys, ctx.scale)
             of_k[block] = _product(of_scores.transpose(-1, -2), queries, ctx.scale)

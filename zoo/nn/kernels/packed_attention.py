@@ -105,7 +105,8 @@ def attend_documents(
     # function has no dropout of attention weights, which most recipes have. Neither has flex
     # attention; that is why attention with a learned bias for each pair of tokens, which the kernel
     # does not add, takes a mask on every device.
-    is_slow = dropout or q.dtype in HALF  # by the kernel of one document
+    # The kernel is slow with dropout and in half precision.
+    is_slow = dropout or q.dtype in HALF
     if is_slow and documents.reach is None and can_use_blocks(q, k, v, dropout=dropout):
         groups = groups_of_documents(documents, q.shape[1])
         return attend_in_groups(

@@ -71,13 +71,13 @@ class CTranslate2Session(TargetSession):
         self.vocabulary = TextVocabulary(tokens, config)
 
     def _load(self, batches: int, threads: int) -> Any:
-        """Return the model in CTranslate2, for a number of batches at the same time."""
+        """Return the model for batches at the same time, each with a number of threads."""
         return self.runtime_class(
             str(self._folder),
             device="cpu",
             compute_type=COMPUTE[self.dtype],
             inter_threads=batches,
-            intra_threads=threads,  # of each batch
+            intra_threads=threads,
         )
 
 
